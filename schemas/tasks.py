@@ -1,0 +1,114 @@
+"""Tasks and what steers them. Invariant: a task is immutable once submitted; everything a verifier needs is in it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from schemas.base import Data, Event
+
+Difficulty = Annotated[float, Meta(ge=0.0, le=1.0)]
+Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Identifier = Annotated[str, Meta(min_length=1, max_length=128)]
+Purpose = Literal["train", "eval"]
+
+
+class Sample(Data, frozen=True, kw_only=True):
+    """What a generator returns: a prompt, what its verifier needs, the gold answer, and plausible wrong ones."""
+
+    prompt: str
+    spec: dict[str, Any]
+    """Never shown to the model and never laid into a jail as a whole."""
+    gold: str
+    slips: tuple[str, ...] = ()
+    """Wrong answers a weak model gives, the most systematic first; used to build base models only."""
+    difficulty: Difficulty = 0.5
+
+
+class Sampling(Data, frozen=True, kw_only=True):
+    """How one attempt is sampled; the card's values unless a task says otherwise."""
+
+    temperature: Annotated[float, Meta(ge=0.0, le=10.0)] = 1.0
+    """0 is greedy."""
+    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    max_tokens: Annotated[int, Meta(ge=1, le=1_048_576)] = 64
+    """Upper bound on sampled tokens, the end token included."""
+
+
+class PolicyRef(Data, frozen=True, kw_only=True):
+    """A checkpoint by number and place."""
+
+    version: Annotated[int, Meta(ge=0)]
+    uri: str
+    digest: str
+    """SHA-256 of the weight file."""
+
+
+class Task(Data, frozen=True, kw_only=True):
+    """One prompt with what its verifier needs."""
+
+    id: Identifier
+    domain: Name
+    prompt: str
+    """Rendered prompt text, the card's template applied."""
+    system: str = ""
+    """System message for models with a chat template."""
+    spec: dict[str, Any] = {}
+    difficulty: Difficulty = 0.5
+    purpose: Purpose = "train"
+    sampling: Sampling | None = None
+    group_size: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    """Samples an attempt; the run's group size if unset."""
+    policy: PolicyRef | None = None
+    """Set when the task must be sampled from one exact checkpoint, as evaluations are."""
+    batch: str = ""
+    """Free label by which a producer finds its tasks again (an evaluation's id, a submission's name)."""
+
+
+class TaskSubmitted(Event, frozen=True, kw_only=True):
+    """A task enters the system. Written by outside producers, the command line, the evaluator, and the scheduler (sub-tasks)."""
+
+    task: Task
+    priority: Annotated[int, Meta(ge=-100, le=100)] = 0
+    """Higher goes first: each point shifts the virtual deadline one second earlier."""
+    idempotency_key: Annotated[str, Meta(max_length=256)] = ""
+    """Submitting the same key again with the same content is a no-op; the task's id if unset."""
+    parent: str = ""
+    """Id of the task this one simplifies."""
+    level: Annotated[int, Meta(ge=0, le=16)] = 0
+    """Rungs down the card's ladder; 0 for a task that was submitted as it is."""
+
+
+class TaskCancelled(Event, frozen=True, kw_only=True):
+    """Stop working on a task (`task_id`), or on all live tasks with a batch label (`batch`)."""
+
+    task_id: str = ""
+    batch: str = ""
+    reason: str = ""
+
+
+class DomainPaused(Event, frozen=True, kw_only=True):
+    """Dispatch nothing more of a domain; what runs goes on."""
+
+    domain: Name
+    reason: str = ""
+
+
+class DomainResumed(Event, frozen=True, kw_only=True):
+    """Dispatch a paused domain again."""
+
+    domain: Name
+
+
+class QuotaChanged(Event, frozen=True, kw_only=True):
+    """At most `nominal` leases at a time for a domain; 0 lifts the limit."""
+
+    domain: Name
+    nominal: Annotated[int, Meta(ge=0)]
+
+
+def spec_bytes(task: Task) -> bytes:
+    """Canonical bytes of what decides a task's verdicts: domain and spec, keys sorted."""
+    return msgspec.json.encode([task.domain, task.spec], order="deterministic")

@@ -1,0 +1,17 @@
+"""The `temper` command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from services.console.cli import run_command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    return run_command(list(sys.argv[1:] if argv is None else argv))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

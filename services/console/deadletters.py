@@ -1,0 +1,84 @@
+"""The dead-letter topics, for people. Invariant: replay sends the original bytes to the original topic; nothing is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from schemas.topics import all_topics, dead_letters
+from services.console.connection import Connection
+from services.console.errors import WRONG_USE, ConsoleError
+from services.runtime.producer import Producer
+
+DEADLINE_S = 60.0
+SHOWN_BYTES = 400
+
+
+async def _records(link: Connection, topic: str) -> AsyncIterator[ConsumerRecord]:
+    name = link.prefix + dead_letters(topic).name
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=link.kafka, enable_auto_commit=False, max_partition_fetch_bytes=17_000_000
+    )
+    await consumer.start()
+    try:
+        partitions = consumer.partitions_for_topic(name) or await _known(consumer, name)
+        if not partitions:
+            raise ConsoleError(f"there is no topic {name}: its source must be one of the topics with dead letters", WRONG_USE)
+        tps = [TopicPartition(name, partition) for partition in sorted(partitions)]
+        consumer.assign(tps)
+        await consumer.seek_to_beginning(*tps)
+        ends = await consumer.end_offsets(tps)
+        deadline = time.monotonic() + DEADLINE_S
+        while any([await consumer.position(tp) < end for tp, end in ends.items()]):
+            if time.monotonic() > deadline:
+                raise ConsoleError(f"{name} was not read to its end within {DEADLINE_S:.0f} s")
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                for record in records:
+                    yield record
+    finally:
+        async with asyncio.timeout(10):
+            await consumer.stop()
+
+
+async def _known(consumer: AIOKafkaConsumer, name: str) -> set[int]:
+    topics = await consumer.topics()
+    return consumer.partitions_for_topic(name) or set() if name in topics else set()
+
+
+async def counts(link: Connection) -> dict[str, int]:
+    """Dead letters by source topic."""
+    rows = {}
+    for topic in all_topics():
+        if topic.dead_letters:
+            rows[topic.name] = sum([1 async for _ in _records(link, topic.name)])
+    return rows
+
+
+async def show(link: Connection, topic: str, offset: int | None) -> None:
+    """Print the dead letters of a source topic, or one of them."""
+    async for record in _records(link, topic):
+        if offset is not None and record.offset != offset:
+            continue
+        print(f"offset {record.offset}, {len(record.value or b'')} bytes")
+        for key, value in record.headers:
+            print(f"  {key}: {value.decode(errors='replace')}")
+        print(f"  {(record.value or b'')[:SHOWN_BYTES]!r}")
+
+
+async def replay(link: Connection, topic: str, offset: int | None) -> int:
+    """Send dead letters, or one of them, to their source topic again; returns how many."""
+    producer = Producer(link.kafka, link.prefix, "console")
+    await producer.start()
+    sent = 0
+    try:
+        async for record in _records(link, topic):
+            if offset is None or record.offset == offset:
+                headers = [(key, value) for key, value in record.headers if not key.startswith("x-")]
+                await producer.send_raw(topic, record.value, record.key, headers)
+                sent += 1
+    finally:
+        await producer.stop()
+    return sent

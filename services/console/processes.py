@@ -1,0 +1,103 @@
+"""The services of a run as processes. Invariant: a service that dies is started again, a bounded number of times, and none outlives us."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+
+from schemas.run import RunConfig
+from services.console.errors import ConsoleError
+from services.runtime.stack import Process
+
+log = structlog.get_logger("console")
+
+RESTARTS, WINDOW_S = 5, 120.0
+"""More restarts than this within the window end the run."""
+BACKOFF_S = 0.5
+GRACE_S = 25.0
+BAD_INPUT = 2
+"""Exit status of a service whose input is wrong: starting it again would not help."""
+
+
+def roster(config: RunConfig) -> dict[str, str]:
+    """Worker id -> service, for one run."""
+    workers = {"scheduler": "scheduler", "trainer": "trainer", "evaluator": "evaluator"}
+    workers |= {f"sampler-{n}": "sampler" for n in range(config.sampler.replicas)}
+    workers |= {f"verifier-{n}": "verifier" for n in range(config.verifier.replicas)}
+    return workers
+
+
+class Services:
+    """Starts, watches, restarts and stops services."""
+
+    def __init__(self, workers: Mapping[str, str], environment: Mapping[str, str], logs: Path) -> None:
+        self._workers = dict(workers)
+        self._environment = dict(environment)
+        self._logs = logs
+        self._running: dict[str, Process] = {}
+        self._ended: dict[str, deque[float]] = {name: deque(maxlen=RESTARTS) for name in workers}
+        self._due: dict[str, float] = {}
+        self._leaving: set[str] = set()
+        self.restarts: dict[str, int] = dict.fromkeys(workers, 0)
+
+    def start(self) -> None:
+        """Start all."""
+        for name in self._workers:
+            self._start(name)
+
+    def watch(self) -> None:
+        """Start again what has died; call at least once a second.
+
+        Raises:
+            ConsoleError: a service ends with a fault of its input, or too often.
+        """
+        now = time.monotonic()
+        for name, process in list(self._running.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            del self._running[name]
+            if name in self._leaving or (code == 0 and self._workers[name] == "trainer"):
+                self._leaving.add(name)
+                continue
+            if code == BAD_INPUT:
+                raise ConsoleError(f"{name} cannot work: {process.tail(1)} (log: {process.log})")
+            ended = self._ended[name]
+            if len(ended) == RESTARTS and now - ended[0] < WINDOW_S:
+                raise ConsoleError(f"{name} ended {RESTARTS} times within {WINDOW_S:.0f} s: {process.tail(1)} (log: {process.log})")
+            self._due[name] = now + BACKOFF_S * 2 ** sum(1 for at in ended if now - at < WINDOW_S)
+            ended.append(now)
+            self.restarts[name] += 1
+            log.warning("service ended, starting it again", service=name, status=code, said=process.tail(1))
+        for name, at in list(self._due.items()):
+            if now >= at:
+                del self._due[name]
+                self._start(name)
+
+    def pids(self) -> dict[str, int]:
+        """Worker id -> process id, of those that run."""
+        return {name: process.pid for name, process in self._running.items()}
+
+    def stop(self) -> None:
+        """End all, in the order of the flow of work; idempotent."""
+        self._leaving |= set(self._workers)
+        order = ("evaluator", "trainer", "sampler", "verifier", "scheduler")
+        for process in self._running.values():
+            process.signal(15)
+        for name in sorted(self._running, key=lambda worker: order.index(self._workers[worker])):
+            self._running.pop(name).stop()
+
+    def _start(self, name: str) -> None:
+        service = self._workers[name]
+        self._running[name] = Process.start(
+            name,
+            [sys.executable, "-m", f"services.{service}"],
+            log=self._logs / f"{name}.log",
+            env=self._environment | {"TEMPER_WORKER": name},
+            grace_s=GRACE_S,
+        )

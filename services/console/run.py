@@ -1,0 +1,273 @@
+"""One training run from start to report. Invariant: whatever happens, what was started is stopped, and a second start goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from schemas.checkpoints import CheckpointPublished
+from schemas.ids import event_id
+from schemas.run import RunConfig
+from schemas.tasks import TaskCancelled, TaskSubmitted
+from schemas.topics import CHECKPOINTS, EVALUATIONS, HEARTBEATS, POOLS, REWARDS, TASK_STATES, TASKS
+from services.console import connection, outside
+from services.console.errors import ConsoleError
+from services.console.feed import CHUNK, chunk_seed, due, interleave
+from services.console.live import Screen
+from services.console.processes import Services, roster
+from services.console.report import write_report
+from services.console.view import View, observe
+from services.runtime import settings, topics
+from services.runtime.catalog import Catalog
+from services.runtime.consumer import LogReader
+from services.runtime.producer import Outgoing, Producer
+from services.runtime.stack import Stack, StackError
+
+log = structlog.get_logger("console")
+BATCH = "training"
+SETTLE_S = 60.0
+EMIT_AT_A_TIME = 500
+
+
+class Phase(StrEnum):
+    """Where a run is."""
+
+    STARTING = "starting"
+    BEFORE = "evaluating base"
+    TRAINING = "training"
+    AFTER = "evaluating final"
+    SETTLING = "settling"
+    REPORT = "report"
+
+
+class Timeline(msgspec.Struct):
+    """Seconds spent in each phase, over all starts of the run."""
+
+    phases: dict[str, float] = {}
+    wall_s: float = 0.0
+    restarts: dict[str, int] = {}
+    finished: bool = False
+
+
+class Interrupted(Exception):  # noqa: N818 (not an error: the person asked for it)
+    """Ctrl-C: stop in order, keep everything."""
+
+
+def choose_folder(config: RunConfig, runs: Path = connection.RUNS) -> tuple[RunConfig, Path]:
+    """The run's folder: the one that an unfinished run with this very configuration left, else a new one.
+
+    Raises:
+        ConsoleError: a process still works in the folder.
+    """
+    for n in range(1, 10_000):
+        name = config.name if n == 1 else f"{config.name}-{n}"
+        named = msgspec.structs.replace(config, name=name)
+        folder = runs / name
+        if not folder.exists():
+            return named, folder
+        try:
+            held = msgspec.json.decode((folder / connection.FILE).read_bytes(), type=connection.Connection)
+        except (OSError, msgspec.MsgspecError):
+            held = None
+        if held is not None and connection.alive(held.pid):
+            continue
+        stored = folder / "config.json"
+        if stored.exists() and stored.read_bytes() == settings.to_json(named) and not load_timeline(folder).finished:
+            return named, folder
+    raise ConsoleError(f"{runs}: no free name for run {config.name!r}: remove old runs")
+
+
+def load_timeline(folder: Path) -> Timeline:
+    """The stored timeline, or an empty one."""
+    try:
+        return msgspec.json.decode((folder / "timeline.json").read_bytes(), type=Timeline)
+    except FileNotFoundError:
+        return Timeline()
+
+
+class Run:
+    """Drives one run."""
+
+    def __init__(self, config: RunConfig, folder: Path, *, plain: bool, train: bool = True) -> None:
+        self._config = config
+        self._folder = folder.resolve()
+        self._train = train
+        self._timeline = load_timeline(folder)
+        self._view = View()
+        self._screen = Screen(config, plain=plain)
+        self._phase = Phase.STARTING
+        self._phase_since = time.monotonic()
+        self._submitted = 0
+        self._stop = asyncio.Event()
+        self._catalog = Catalog.load(config.domains.paths, config.domains.include, config.domains.exclude)
+        if not self._catalog.cards:
+            raise ConsoleError("no domain matches `domains.include`: see `temper domains ls`", 2)
+        self._tasks = self._stream()
+
+    async def execute(self) -> Path:
+        """Run to the end and return the folder with the report.
+
+        Raises:
+            ConsoleError: a service or the stack cannot work.
+            Interrupted: the person stopped it; the same command goes on later.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "config.json").write_bytes(settings.to_json(self._config))
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.set)
+        try:
+            stack = await asyncio.to_thread(Stack.start, self._folder / "stack")
+        except StackError as error:
+            raise ConsoleError(str(error)) from error
+        try:
+            await self._with_stack(stack)
+        finally:
+            self._turn(self._phase)
+            self._save()
+            connection.remove(self._folder)
+            await asyncio.to_thread(stack.stop)
+        return self._folder
+
+    async def _with_stack(self, stack: Stack) -> None:
+        # One topic namespace a run, so that runs can share an outside broker.
+        prefix = "" if stack.kafka_server is not None else f"{self._config.name}."
+        link = connection.Connection(
+            kafka=stack.kafka,
+            redis=stack.redis,
+            prefix=prefix,
+            run_dir=str(self._folder),
+            config=str(self._folder / "config.json"),
+            pid=os.getpid(),
+        )
+        await topics.create(link.kafka, prefix, tuple(sorted({*POOLS, self._config.sampler.pool})))
+        connection.write(link)
+        services = Services(roster(self._config), link.environment(), self._folder / "logs")
+        producer = Producer(link.kafka, prefix, "console")
+        reader = LogReader(
+            link.kafka,
+            prefix,
+            [CHECKPOINTS.name, REWARDS.name, TASK_STATES.name, HEARTBEATS.name, EVALUATIONS.name],
+            start="earliest",
+        )
+        try:
+            await asyncio.to_thread(services.start)
+            await producer.start()
+            await reader.start()
+            with self._screen:
+                await self._drive(services, producer, reader)
+        finally:
+            await asyncio.to_thread(services.stop)
+            self._timeline.restarts = {
+                name: self._timeline.restarts.get(name, 0) + count for name, count in services.restarts.items()
+            }
+            async with asyncio.timeout(20):
+                await reader.stop()
+                await producer.stop()
+        if self._train:
+            self._turn(Phase.REPORT)
+            self._timeline.finished = True
+            self._save()
+            replayed = await asyncio.to_thread(
+                outside.ask_service,
+                "scheduler",
+                ["replay", "--json"],
+                link.environment(),
+                log=self._folder / "logs" / "replay.log",
+            )
+            (self._folder / "replay.json").write_bytes(replayed)
+            await write_report(self._config, self._folder, link, self._timeline.wall_s + self._elapsed())
+
+    async def _drive(self, services: Services, producer: Producer, reader: LogReader) -> None:
+        self._turn(Phase.BEFORE)
+        settled_by = 0.0
+        while True:
+            if self._stop.is_set():
+                raise Interrupted
+            await asyncio.to_thread(services.watch)
+            for record in await reader.poll(0.25, 2000):
+                observe(self._view, record.event, record.timestamp_ms / 1000)
+                if isinstance(record.event, CheckpointPublished) and record.event.final:
+                    self._view.final = True
+            self._screen.show(self._view, self._phase, services.restarts)
+            if not self._train:
+                continue
+            if self._phase is Phase.BEFORE and "before" in self._view.evaluations:
+                self._turn(Phase.TRAINING)
+            if self._phase is Phase.TRAINING:
+                await self._submit(producer)
+                if self._view.final:
+                    cancelled = TaskCancelled(batch=BATCH, reason="the run has its last checkpoint")
+                    await producer.emit(
+                        Outgoing(topic=TASKS.name, event=cancelled, key=BATCH, id=event_id("TaskCancelled", BATCH))
+                    )
+                    self._turn(Phase.AFTER)
+            if self._phase is Phase.AFTER and ("after" in self._view.evaluations or self._view.version == 0):
+                self._turn(Phase.SETTLING)
+                settled_by = time.monotonic() + SETTLE_S
+            if self._phase is Phase.SETTLING and (not self._view.states or time.monotonic() > settled_by):
+                return
+
+    async def _submit(self, producer: Producer) -> None:
+        training = self._config.training
+        wanted = due(
+            max(0, self._view.version),
+            steps=training.steps,
+            groups_per_step=training.groups_per_step,
+            backlog_steps=training.backlog_steps,
+        )
+        batch = []
+        while self._submitted < wanted and len(batch) < EMIT_AT_A_TIME:
+            batch.append(next(self._tasks))
+            self._submitted += 1
+        if batch:
+            await producer.emit(*batch)
+
+    def _stream(self) -> Iterator[Outgoing]:
+        """Training tasks in their order; a restarted run sends the same ones again, which changes nothing."""
+        drawn: dict[str, list[TaskSubmitted]] = {name: [] for name in self._catalog.cards}
+        chunks = dict.fromkeys(self._catalog.cards, 0)
+        levels = self._config.training.difficulties
+        for domain in interleave(list(self._catalog.cards.values())):
+            if not drawn[domain]:
+                chunk = chunks[domain]
+                chunks[domain] += 1
+                seed = chunk_seed(self._config.seed, chunk)
+                share = -(-CHUNK // len(levels))
+                pools = [
+                    self._catalog.sample(domain, split="train", seed=seed, count=share, difficulty=level) for level in levels
+                ]
+                drawn[domain] = [
+                    TaskSubmitted(task=msgspec.structs.replace(item.task, batch=BATCH))
+                    for row in zip(*pools, strict=True)
+                    for item in row
+                ]
+                drawn[domain].reverse()
+            submitted = drawn[domain].pop()
+            yield Outgoing(
+                topic=TASKS.name, event=submitted, key=domain, id=event_id("TaskSubmitted", submitted.task.id)
+            )
+
+    def _turn(self, phase: Phase) -> None:
+        elapsed = self._elapsed()
+        self._timeline.phases[self._phase] = self._timeline.phases.get(self._phase, 0.0) + elapsed
+        self._timeline.wall_s += elapsed
+        self._phase, self._phase_since = phase, time.monotonic()
+        log.debug("phase", phase=str(phase))
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._phase_since
+
+    def _save(self) -> None:
+        path = self._folder / "timeline.json"
+        temporary = path.with_suffix(".tmp")
+        temporary.write_bytes(msgspec.json.encode(self._timeline))
+        temporary.replace(path)
