@@ -142,7 +142,9 @@ def parse_card(text: str, where: str) -> Card:
     if bool(card.generator) == bool(card.dataset):
         raise CardError(f"{where}: give exactly one of `generator` and `dataset`")
     if card.generator and ":" not in card.generator:
-        raise CardError(f"{where}: generator {card.generator!r} must read `module:function` or `file.py:function`")
+        raise CardError(
+            f"{where}: generator {card.generator!r} must read `module:function` or `file.py:function`"
+        )
     if "{prompt}" not in card.prompt.template:
         raise CardError(f"{where}: prompt.template must contain {{prompt}}")
     if list(card.ladder.steps) != sorted(card.ladder.steps, reverse=True):

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from schemas.base import Event
 from schemas.events import REGISTRY
 
-JSON = "application/json"
-MSGPACK = "application/msgpack"
 ContentType = Literal["application/json", "application/msgpack"]
+JSON: Final = "application/json"
+MSGPACK: Final = "application/msgpack"
 
 
 class DecodeError(ValueError):
     """The bytes are no envelope, or the data does not fit its struct: for the dead-letter topic."""
 
 
-class UnknownEvent(DecodeError):
+class UnknownEvent(DecodeError):  # noqa: N818 (named as the outcome is called)
     """A well-formed envelope of a (type, version) not in the registry: skipped by observers, dead-lettered by owners."""
 
 

@@ -37,5 +37,7 @@ CURRENT: tuple[type[Event], ...] = (
 )
 """Today's version of every event."""
 
-REGISTRY: dict[tuple[str, int], type[Event]] = {(event.type_name(), event.VERSION): event for event in CURRENT}
+REGISTRY: dict[tuple[str, int], type[Event]] = {
+    (event.type_name(), event.VERSION): event for event in CURRENT
+}
 """(type name, version) -> struct; superseded versions are added beside the current ones."""

@@ -1,4 +1,4 @@
-"""The scheduler's journal: the order in which it consumed its inputs. Invariant: fold(journal) is byte-equal to the live state."""
+"""The scheduler's journal: the order of its inputs. Invariant: folding the journal gives the live state, byte for byte."""
 
 from __future__ import annotations
 

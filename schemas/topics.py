@@ -22,7 +22,11 @@ class Topic(Data, frozen=True, kw_only=True):
         """Broker settings of the topic."""
         settings = {"cleanup.policy": self.cleanup, "max.message.bytes": str(self.max_message_bytes)}
         if self.cleanup == "compact":
-            settings |= {"min.cleanable.dirty.ratio": "0.2", "segment.ms": "3600000", "delete.retention.ms": str(7 * DAY_MS)}
+            settings |= {
+                "min.cleanable.dirty.ratio": "0.2",
+                "segment.ms": "3600000",
+                "delete.retention.ms": str(7 * DAY_MS),
+            }
         else:
             settings["retention.ms"] = str(self.retention_ms)
         return settings
@@ -47,7 +51,13 @@ def assignments(pool: str) -> Topic:
 
 def dead_letters(name: str) -> Topic:
     """Topic of the raw bytes that could not be decoded from topic `name`."""
-    return Topic(name=f"{name}.dlq", partitions=1, retention_ms=90 * DAY_MS, max_message_bytes=16_777_216, dead_letters=False)
+    return Topic(
+        name=f"{name}.dlq",
+        partitions=1,
+        retention_ms=90 * DAY_MS,
+        max_message_bytes=16_777_216,
+        dead_letters=False,
+    )
 
 
 def all_topics(pools: tuple[str, ...] = POOLS) -> tuple[Topic, ...]:

@@ -55,7 +55,9 @@ class Verdict(Data, frozen=True, kw_only=True):
 
 def _sealed(verdict: Verdict) -> Verdict:
     body = msgspec.structs.replace(verdict, digest="")
-    return msgspec.structs.replace(verdict, digest=digest(msgspec.json.encode(body, order="deterministic"))[:32])
+    return msgspec.structs.replace(
+        verdict, digest=digest(msgspec.json.encode(body, order="deterministic"))[:32]
+    )
 
 
 def scored(
@@ -86,13 +88,17 @@ def scored(
     if passed is None:
         passed = gate == 1.0 and all(part.score == 1.0 for part in parts if part.weight > 0.0)
     return _sealed(
-        Verdict(outcome="scored", score=score, passed=passed, parts=parts, stages=tuple(stages), evidence=evidence)
+        Verdict(
+            outcome="scored", score=score, passed=passed, parts=parts, stages=tuple(stages), evidence=evidence
+        )
     )
 
 
 def invalid(evidence: str, *, stages: Iterable[StageResult] = ()) -> Verdict:
     """The model's fault before anything could be scored (unparsable, too long, refused): score 0."""
-    return _sealed(Verdict(outcome="invalid", score=0.0, passed=False, stages=tuple(stages), evidence=evidence))
+    return _sealed(
+        Verdict(outcome="invalid", score=0.0, passed=False, stages=tuple(stages), evidence=evidence)
+    )
 
 
 def infra(evidence: str) -> Verdict:

@@ -8,15 +8,28 @@ from collections.abc import Mapping, Sequence
 import matplotlib as mpl
 
 mpl.use("svg")
-import matplotlib.pyplot as plt  # noqa: E402 (the backend must be chosen first)
-from matplotlib.figure import Figure  # noqa: E402
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
-from schemas.cards import LAYERS  # noqa: E402
-from schemas.evaluations import EvaluationFinished  # noqa: E402
-from services.console.live import smooth  # noqa: E402
+from schemas.cards import LAYERS
+from schemas.evaluations import EvaluationFinished
+from services.console.live import smooth
 
-COLOURS = {"all": "#111827", "foundation": "#2563eb", "tool": "#059669", "domain": "#d97706", "long_horizon": "#9333ea"}
-STYLE = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "path", "svg.hashsalt": "temper"}
+LAYERS_BY_NAME = {str(layer): position for position, layer in enumerate(LAYERS)}
+COLOURS = {
+    "all": "#111827",
+    "foundation": "#2563eb",
+    "tool": "#059669",
+    "domain": "#d97706",
+    "long_horizon": "#9333ea",
+}
+STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "temper",
+}
 
 
 def _svg(figure: Figure) -> str:
@@ -39,7 +52,13 @@ def reward_curve(steps: Sequence[tuple[int, Mapping[str, float]]]) -> str:
             xs, ys = [x for x, _ in points], [y for _, y in points]
             if name == "all":
                 axes.plot(xs, ys, color=COLOURS[name], alpha=0.2, linewidth=1)
-            axes.plot(xs, smooth(ys), color=COLOURS[name], linewidth=2.2 if name == "all" else 1.4, label=name.replace("_", " "))
+            axes.plot(
+                xs,
+                smooth(ys),
+                color=COLOURS[name],
+                linewidth=2.2 if name == "all" else 1.4,
+                label=name.replace("_", " "),
+            )
         axes.set(xlabel="optimiser step", ylabel="mean reward", ylim=(0, 1))
         axes.legend(frameon=False, loc="lower right", ncols=5)
         axes.grid(axis="y", alpha=0.25)
@@ -48,20 +67,23 @@ def reward_curve(steps: Sequence[tuple[int, Mapping[str, float]]]) -> str:
 
 def domain_bars(before: EvaluationFinished, after: EvaluationFinished) -> str:
     """Held-out score of every domain before and after, with 95 % intervals."""
-    pairs = {row.domain: [row, None] for row in before.domains}
-    for row in after.domains:
-        pairs.setdefault(row.domain, [None, None])[1] = row
-    names = sorted(pairs, key=lambda name: (LAYERS.index(next(r for r in pairs[name] if r).layer), name), reverse=True)  # type: ignore[arg-type]
+    old = {row.domain: row for row in before.domains}
+    new = {row.domain: row for row in after.domains}
+    layer = {row.domain: row.layer for row in (*before.domains, *after.domains)}
+    names = sorted(layer, key=lambda name: (LAYERS_BY_NAME[layer[name]], name), reverse=True)
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(figsize=(9, 0.28 * len(names) + 1))
         for y, name in enumerate(names):
-            for row, colour, shift in zip(pairs[name], ("#9ca3af", "#2563eb"), (0.14, -0.14), strict=True):
-                if row is None:
+            for rows, colour, shift in ((old, "#9ca3af", 0.14), (new, "#2563eb", -0.14)):
+                if name not in rows:
                     continue
+                row = rows[name]
                 axes.plot([row.low, row.high], [y + shift] * 2, color=colour, linewidth=2, alpha=0.5)
                 axes.plot([row.mean], [y + shift], "o", color=colour, markersize=5)
         axes.set_yticks(range(len(names)), names)
-        axes.set(xlim=(-0.02, 1.02), xlabel="held-out score at temperature 1 (grey before, blue after; bars: 95 %)")
+        axes.set(
+            xlim=(-0.02, 1.02), xlabel="held-out score at temperature 1 (grey before, blue after; bars: 95 %)"
+        )
         axes.grid(axis="x", alpha=0.25)
         return _svg(figure)
 
@@ -74,7 +96,13 @@ def stacked(parts: Mapping[str, float], unit: str) -> str:
         figure, axes = plt.subplots(figsize=(9, 1.1))
         left = 0.0
         for position, (name, value) in enumerate(parts.items()):
-            axes.barh([0], [value], left=left, color=palette[position % len(palette)], label=f"{name} {value:.0f} {unit}")
+            axes.barh(
+                [0],
+                [value],
+                left=left,
+                color=palette[position % len(palette)],
+                label=f"{name} {value:.0f} {unit}",
+            )
             left += value
         axes.set(xlim=(0, total), yticks=[])
         axes.spines["left"].set_visible(False)

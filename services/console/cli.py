@@ -18,7 +18,9 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     """The parser and, per command, what runs it."""
     from services.console import commands
 
-    top = argparse.ArgumentParser(prog="temper", description="Reinforcement-learning post-training over a Kafka log.")
+    top = argparse.ArgumentParser(
+        prog="temper", description="Reinforcement-learning post-training over a Kafka log."
+    )
     sub = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     table: dict[str, Command] = {}
 
@@ -27,10 +29,17 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
         return sub.add_parser(name, help=help_text, description=help_text, usage=usage, allow_abbrev=False)
 
     keys = "[@FILE.toml ...] [--KEY.SUB VALUE ...]"
-    run = command("run", "one training run, from start to report", commands.run, f"temper run {keys} [--dry-run] [--plain]")
+    run = command(
+        "run",
+        "one training run, from start to report",
+        commands.run,
+        f"temper run {keys} [--dry-run] [--plain]",
+    )
     run.add_argument("--dry-run", action="store_true", help="print the resolved configuration and stop")
     run.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
-    up = command("up", "the local stack with all services, until Ctrl-C", commands.up, f"temper up {keys} [--plain]")
+    up = command(
+        "up", "the local stack with all services, until Ctrl-C", commands.up, f"temper up {keys} [--plain]"
+    )
     up.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
 
     submit = command("submit", "put tasks on the `tasks` topic", commands.submit)
@@ -45,7 +54,10 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     explain.add_argument("task")
     requeue = command("requeue", "give an ended task another life", commands.requeue)
     requeue.add_argument("task")
-    for name, text in (("pause", "dispatch nothing more of a domain"), ("resume", "dispatch a paused domain again")):
+    for name, text in (
+        ("pause", "dispatch nothing more of a domain"),
+        ("resume", "dispatch a paused domain again"),
+    ):
         command(name, text, commands.steer).add_argument("domain")
     for item in (ps, explain):
         item.add_argument("--json", action="store_true")
@@ -58,7 +70,9 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     domains = command("domains", "the domains: ls, show, validate, sample", commands.domains)
     domains.add_argument("action", choices=("ls", "show", "validate", "sample"))
     domains.add_argument("names", nargs="*", metavar="DOMAIN")
-    domains.add_argument("--paths", action="append", metavar="FOLDER", help="folders of cards (default: domains)")
+    domains.add_argument(
+        "--paths", action="append", metavar="FOLDER", help="folders of cards (default: domains)"
+    )
     domains.add_argument("--count", type=int, default=1)
     domains.add_argument("--seed", type=int, default=0)
     domains.add_argument("--gold", action="store_true", help="add the gold answer")
@@ -72,9 +86,14 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     report.add_argument("--open", action="store_true", help="open it in the browser")
     topics = command("topics", "make the topics on the broker that TEMPER_KAFKA names", commands.make_topics)
     topics.add_argument("action", choices=("create",))
-    base = command("base", "build the tiny base model", commands.base, "temper base build [--out FOLDER] [--seed N]")
+    base = command(
+        "base", "build the tiny base model", commands.base, "temper base build [--out FOLDER] [--seed N]"
+    )
     base.add_argument("action", choices=("build",))
-    for name, text in (("verify", "one verdict, as the service gives it"), ("sandbox", "run a command in the jail")):
+    for name, text in (
+        ("verify", "one verdict, as the service gives it"),
+        ("sandbox", "run a command in the jail"),
+    ):
         command(name, text, commands.passed_on)
     return top, table
 

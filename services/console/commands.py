@@ -258,4 +258,3 @@ def base(_: argparse.Namespace, rest: list[str]) -> int:
 def passed_on(_: argparse.Namespace, __: list[str]) -> int:
     """Commands that another service parses; they never come here with arguments."""
     raise ConsoleError("this command is answered by its service", WRONG_USE)
-

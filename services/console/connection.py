@@ -75,7 +75,8 @@ def find(run: str | None = None, runs: Path = RUNS) -> Connection:
             return connection
     wanted = f"run {run!r}" if run else "a stack"
     raise ConsoleError(
-        f"{wanted} is not up here: start one with `temper up`, or set TEMPER_KAFKA and TEMPER_REDIS", WRONG_USE
+        f"{wanted} is not up here: start one with `temper up`, or set TEMPER_KAFKA and TEMPER_REDIS",
+        WRONG_USE,
     )
 
 

@@ -26,7 +26,9 @@ async def _records(link: Connection, topic: str) -> AsyncIterator[ConsumerRecord
     try:
         partitions = consumer.partitions_for_topic(name) or await _known(consumer, name)
         if not partitions:
-            raise ConsoleError(f"there is no topic {name}: its source must be one of the topics with dead letters", WRONG_USE)
+            raise ConsoleError(
+                f"there is no topic {name}: its source must be one of the topics with dead letters", WRONG_USE
+            )
         tps = [TopicPartition(name, partition) for partition in sorted(partitions)]
         consumer.assign(tps)
         await consumer.seek_to_beginning(*tps)

@@ -1,4 +1,4 @@
-"""Figures of a run, as a fold over its whole log. Invariant: every number in a report is counted from events, none is remembered."""
+"""Figures of a run, as a fold over its log. Invariant: every number of a report is counted from events."""
 
 from __future__ import annotations
 
@@ -129,7 +129,9 @@ def lost(figures: Figures) -> int:
     return sum(1 for task in figures.submitted if figures.states.get(task) not in TERMINAL)
 
 
-def summary(figures: Figures, *, seed: int, wall_s: float, restarts: dict[str, int], replay: dict[str, Any]) -> dict[str, Any]:
+def summary(
+    figures: Figures, *, seed: int, wall_s: float, restarts: dict[str, int], replay: dict[str, Any]
+) -> dict[str, Any]:
     """The content of `report.json`."""
     before, after = figures.evaluations.get("before"), figures.evaluations.get("after")
     per_domain: dict[str, Any] = {}
@@ -160,14 +162,18 @@ def summary(figures: Figures, *, seed: int, wall_s: float, restarts: dict[str, i
         },
         "events": dict(sorted(figures.events.items())),
         "outcomes": dict(sorted(figures.outcomes.items())),
-        "tasks": dict(sorted(Counter(figures.states.get(task, "live") for task in figures.submitted).items())),
+        "tasks": dict(
+            sorted(Counter(figures.states.get(task, "live") for task in figures.submitted).items())
+        ),
         "lost": lost(figures),
         "duplicates_ignored": figures.duplicates,
         "abandoned": figures.abandoned,
         "verdicts": {"executed": figures.executed, "cached": figures.cached},
         "tokens": figures.tokens,
         "groups_trained": int(sum(step.metrics.get("groups", 0.0) for step in steps)),
-        "groups_trained_twice": int(max((step.metrics.get("groups_twice", 0.0) for step in steps), default=0.0)),
+        "groups_trained_twice": int(
+            max((step.metrics.get("groups_twice", 0.0) for step in steps), default=0.0)
+        ),
         "seconds": {name: round(value, 1) for name, value in sorted(figures.seconds.items())},
         "restarts": restarts,
         "replay": replay,

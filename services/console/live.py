@@ -35,7 +35,9 @@ def smooth(values: list[float], keep: float = 0.8) -> list[float]:
     return out
 
 
-def render(view: View, config: RunConfig, phase: str, restarts: dict[str, int], now: float, started: float) -> Group:
+def render(
+    view: View, config: RunConfig, phase: str, restarts: dict[str, int], now: float, started: float
+) -> Group:
     """The whole screen."""
     head = Table.grid(padding=(0, 3))
     head.add_row(
@@ -61,12 +63,23 @@ def render(view: View, config: RunConfig, phase: str, restarts: dict[str, int], 
     queue.add_row("ended", str(view.ended.total()))
     queue.add_row("leases", str(view.leases(now)))
     facts = Table(title="state", title_justify="left", box=None, padding=(0, 1))
-    facts.add_row("staleness", f"{view.metrics.get('staleness_mean', 0.0):.2f} (max {view.metrics.get('staleness_max', 0.0):.0f})")
-    facts.add_row("verdicts", ", ".join(f"{name} {count}" for name, count in sorted(view.outcomes.items())) or "-")
+    facts.add_row(
+        "staleness",
+        f"{view.metrics.get('staleness_mean', 0.0):.2f} (max {view.metrics.get('staleness_max', 0.0):.0f})",
+    )
+    facts.add_row(
+        "verdicts", ", ".join(f"{name} {count}" for name, count in sorted(view.outcomes.items())) or "-"
+    )
     facts.add_row("from cache", str(view.cached))
-    facts.add_row("faults", f"infra {view.outcomes['infra']}, lost attempts {view.losses}, restarts {sum(restarts.values())}")
+    facts.add_row(
+        "faults",
+        f"infra {view.outcomes['infra']}, lost attempts {view.losses}, restarts {sum(restarts.values())}",
+    )
     for label, finished in view.evaluations.items():
-        facts.add_row(f"held-out {label}", f"{finished.mean:.3f} [{finished.low:.3f}, {finished.high:.3f}], greedy {finished.greedy:.3f}")
+        facts.add_row(
+            f"held-out {label}",
+            f"{finished.mean:.3f} [{finished.low:.3f}, {finished.high:.3f}], greedy {finished.greedy:.3f}",
+        )
     workers = Table(title="workers", title_justify="left", box=None, padding=(0, 1))
     for name, beat in sorted(view.workers.items()):
         silent = now - beat.at
@@ -83,7 +96,9 @@ class Screen:
         self._config = config
         self._console = Console(stderr=True)
         self._plain = plain or not self._console.is_terminal
-        self._live = None if self._plain else Live(console=self._console, refresh_per_second=4, transient=False)
+        self._live = (
+            None if self._plain else Live(console=self._console, refresh_per_second=4, transient=False)
+        )
         self._started = time.time()
         self._last = 0.0
         self._phase = ""
@@ -105,7 +120,7 @@ class Screen:
         """Draw the present state."""
         now = time.time()
         if self._live is not None:
-            self._live.update(render(view, self._config, phase, restarts, now, self._started))
+            self._live.update(render(view, self._config, phase, restarts, now=now, started=self._started))
             return
         if phase == self._phase and now - self._last < PLAIN_EVERY_S:
             return

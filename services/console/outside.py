@@ -15,13 +15,20 @@ REPLAY_S = 600.0
 def run_service(service: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
     """Run `python -m services.<service> <arguments>` on this terminal and return its exit status."""
     try:
-        return subprocess.run([sys.executable, "-m", f"services.{service}", *arguments], env=environment, check=False).returncode
+        return subprocess.run(
+            [sys.executable, "-m", f"services.{service}", *arguments], env=environment, check=False
+        ).returncode
     except KeyboardInterrupt:
         return 130
 
 
 def ask_service(
-    service: str, arguments: Sequence[str], environment: Mapping[str, str], *, log: Path, timeout_s: float = REPLAY_S
+    service: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    log: Path,
+    timeout_s: float = REPLAY_S,
 ) -> bytes:
     """Standard output of `python -m services.<service> <arguments>`; its standard error is appended to `log`.
 
@@ -39,7 +46,11 @@ def ask_service(
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise ConsoleError(f"{service} {arguments[0]}: no answer within {timeout_s:.0f} s (log: {log})") from error
+            raise ConsoleError(
+                f"{service} {arguments[0]}: no answer within {timeout_s:.0f} s (log: {log})"
+            ) from error
     if done.returncode >= 2:  # noqa: PLR2004 (the exit statuses of the design)
-        raise ConsoleError(f"{service} {arguments[0]} failed with status {done.returncode} (log: {log})", OUTSIDE)
+        raise ConsoleError(
+            f"{service} {arguments[0]} failed with status {done.returncode} (log: {log})", OUTSIDE
+        )
     return done.stdout

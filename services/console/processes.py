@@ -1,4 +1,4 @@
-"""The services of a run as processes. Invariant: a service that dies is started again, a bounded number of times, and none outlives us."""
+"""The services of a run as processes. Invariant: one that dies is started again, boundedly; none outlives us."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def roster(config: RunConfig) -> dict[str, str]:
     workers |= {f"sampler-{n}": "sampler" for n in range(config.sampler.replicas)}
     workers |= {f"verifier-{n}": "verifier" for n in range(config.verifier.replicas)}
     return workers
+
+
+def _last_line(process: Process) -> str:
+    lines = process.output().strip().splitlines()
+    return lines[-1] if lines else "no output"
 
 
 class Services:
@@ -66,14 +71,18 @@ class Services:
                 self._leaving.add(name)
                 continue
             if code == BAD_INPUT:
-                raise ConsoleError(f"{name} cannot work: {process.tail(1)} (log: {process.log})")
+                raise ConsoleError(f"{name} cannot work: {_last_line(process)} (log: {process.log})")
             ended = self._ended[name]
             if len(ended) == RESTARTS and now - ended[0] < WINDOW_S:
-                raise ConsoleError(f"{name} ended {RESTARTS} times within {WINDOW_S:.0f} s: {process.tail(1)} (log: {process.log})")
+                raise ConsoleError(
+                    f"{name} ended {RESTARTS} times within {WINDOW_S:.0f} s: {_last_line(process)} (log: {process.log})"
+                )
             self._due[name] = now + BACKOFF_S * 2 ** sum(1 for at in ended if now - at < WINDOW_S)
             ended.append(now)
             self.restarts[name] += 1
-            log.warning("service ended, starting it again", service=name, status=code, said=process.tail(1))
+            log.warning(
+                "service ended, starting it again", service=name, status=code, said=_last_line(process)
+            )
         for name, at in list(self._due.items()):
             if now >= at:
                 del self._due[name]

@@ -1,4 +1,4 @@
-"""Writes the report of a run: `report.html` (one self-contained page) and `report.json`. Invariant: both come from the same fold of the log."""
+"""Writes `report.html` (one self-contained page) and `report.json`. Invariant: both come from one fold of the log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ async def read_log(link: Connection, pool: str) -> Figures:
     try:
         while not await reader.caught_up():
             if time.monotonic() > deadline:
-                raise ConsoleError(f"the log was not read to its end within {READ_DEADLINE_S:.0f} s: try `temper report` again")
+                raise ConsoleError(
+                    f"the log was not read to its end within {READ_DEADLINE_S:.0f} s: try `temper report` again"
+                )
             for record in await reader.poll(0.5, 5000):
                 add(figures, record.topic, record.event)
         return figures
@@ -69,7 +71,7 @@ def render(config: RunConfig, figures: Figures, report: dict[str, Any]) -> str:
     )
     before, after = figures.evaluations.get("before"), figures.evaluations.get("after")
     steps = sorted((step.step, step.metrics) for step in figures.steps if step.metrics)
-    page = environment.get_template("report.html.j2").render(
+    return environment.get_template("report.html.j2").render(
         config=config,
         config_text=msgspec.json.format(msgspec.json.encode(config), indent=2).decode(),
         report=report,
@@ -82,4 +84,3 @@ def render(config: RunConfig, figures: Figures, report: dict[str, Any]) -> str:
         examples=examples(figures),
         final=steps[-1][1] if steps else {},
     )
-    return page

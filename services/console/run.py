@@ -80,7 +80,11 @@ def choose_folder(config: RunConfig, runs: Path = connection.RUNS) -> tuple[RunC
         if held is not None and connection.alive(held.pid):
             continue
         stored = folder / "config.json"
-        if stored.exists() and stored.read_bytes() == settings.to_json(named) and not load_timeline(folder).finished:
+        if (
+            stored.exists()
+            and stored.read_bytes() == settings.to_json(named)
+            and not load_timeline(folder).finished
+        ):
             return named, folder
     raise ConsoleError(f"{runs}: no free name for run {config.name!r}: remove old runs")
 
@@ -167,7 +171,8 @@ class Run:
         finally:
             await asyncio.to_thread(services.stop)
             self._timeline.restarts = {
-                name: self._timeline.restarts.get(name, 0) + count for name, count in services.restarts.items()
+                name: self._timeline.restarts.get(name, 0) + count
+                for name, count in services.restarts.items()
             }
             async with asyncio.timeout(20):
                 await reader.stop()
@@ -207,7 +212,9 @@ class Run:
                 if self._view.final:
                     cancelled = TaskCancelled(batch=BATCH, reason="the run has its last checkpoint")
                     await producer.emit(
-                        Outgoing(topic=TASKS.name, event=cancelled, key=BATCH, id=event_id("TaskCancelled", BATCH))
+                        Outgoing(
+                            topic=TASKS.name, event=cancelled, key=BATCH, id=event_id("TaskCancelled", BATCH)
+                        )
                     )
                     self._turn(Phase.AFTER)
             if self._phase is Phase.AFTER and ("after" in self._view.evaluations or self._view.version == 0):
@@ -224,7 +231,7 @@ class Run:
             groups_per_step=training.groups_per_step,
             backlog_steps=training.backlog_steps,
         )
-        batch = []
+        batch: list[Outgoing] = []
         while self._submitted < wanted and len(batch) < EMIT_AT_A_TIME:
             batch.append(next(self._tasks))
             self._submitted += 1
@@ -243,7 +250,8 @@ class Run:
                 seed = chunk_seed(self._config.seed, chunk)
                 share = -(-CHUNK // len(levels))
                 pools = [
-                    self._catalog.sample(domain, split="train", seed=seed, count=share, difficulty=level) for level in levels
+                    self._catalog.sample(domain, split="train", seed=seed, count=share, difficulty=level)
+                    for level in levels
                 ]
                 drawn[domain] = [
                     TaskSubmitted(task=msgspec.structs.replace(item.task, batch=BATCH))

@@ -50,7 +50,9 @@ async def run(process: Process, lifecycle: Lifecycle) -> None:
             if time.time() - beat >= HEARTBEAT_S:
                 beat = time.time()
                 lifecycle.progress.beat("poll", deadline_s=30.0)
-                await producer.emit(_heartbeat(process.worker, evaluations.stats(), reader.positions(), started))
+                await producer.emit(
+                    _heartbeat(process.worker, evaluations.stats(), reader.positions(), started)
+                )
     finally:
         async with asyncio.timeout(10):
             await reader.stop()
@@ -61,4 +63,6 @@ def _heartbeat(worker: str, stats: dict[str, float], offsets: Mapping[str, int],
     event = WorkerHeartbeat(
         worker=worker, service="evaluator", stats=stats, offsets=dict(offsets), started_at=started
     )
-    return Outgoing(topic=HEARTBEATS.name, event=event, key=worker, id=event_id("heartbeat", worker, str(time.time())))
+    return Outgoing(
+        topic=HEARTBEATS.name, event=event, key=worker, id=event_id("heartbeat", worker, str(time.time()))
+    )

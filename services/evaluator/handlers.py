@@ -1,4 +1,4 @@
-"""What the evaluator does on each event. Invariant: an evaluation finishes once; a restart asks the same tasks again, as no-ops."""
+"""What the evaluator does on each event. Invariant: an evaluation finishes once; a restart asks the same tasks again."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ class Evaluations:
         drawn = [
             (card, item.task)
             for card in self._catalog.cards.values()
-            for item in self._catalog.sample(card.name, split="heldout", seed=settings.seed, count=settings.tasks)
+            for item in self._catalog.sample(
+                card.name, split="heldout", seed=settings.seed, count=settings.tasks
+            )
         ]
         items = plan(drawn, published.policy, settings, evaluation=name)
         self._open[name] = _Open(published=published, items=items, collection=Collection(items), asked_at=now)
@@ -115,7 +117,17 @@ class Evaluations:
             **msgspec.structs.asdict(summary),
         )
         await self._producer.emit(
-            Outgoing(topic=EVALUATIONS.name, event=finished, key=published.run, id=event_id("EvaluationFinished", name))
+            Outgoing(
+                topic=EVALUATIONS.name,
+                event=finished,
+                key=published.run,
+                id=event_id("EvaluationFinished", name),
+            )
         )
         self.on_finished(finished)
-        log.info("evaluation finished", label=finished.label, mean=round(finished.mean, 3), seconds=round(finished.seconds, 1))
+        log.info(
+            "evaluation finished",
+            label=finished.label,
+            mean=round(finished.mean, 3),
+            seconds=round(finished.seconds, 1),
+        )

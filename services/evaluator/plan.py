@@ -28,7 +28,12 @@ def evaluation_id(run: str, version: int) -> str:
 
 
 def plan(
-    drawn: Iterable[tuple[Card, Task]], policy: PolicyRef, settings: Evaluator, *, evaluation: str, priority: int = 50
+    drawn: Iterable[tuple[Card, Task]],
+    policy: PolicyRef,
+    settings: Evaluator,
+    *,
+    evaluation: str,
+    priority: int = 50,
 ) -> list[Item]:
     """Items for held-out tasks `drawn`: each once with `settings.samples` samples at temperature 1, once greedily if asked."""
     items = []

@@ -35,7 +35,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     domains: tuple[DomainScore, ...]
 
 
-def bootstrap(tasks: Sequence[Sequence[float]], rng: np.random.Generator, resamples: int = RESAMPLES) -> np.ndarray:
+def bootstrap(
+    tasks: Sequence[Sequence[float]], rng: np.random.Generator, resamples: int = RESAMPLES
+) -> np.ndarray:
     """Two-level bootstrap of the mean over tasks (resample tasks, then samples within each): `resamples` means.
 
     Shape of `tasks`: n tasks, each with its own number of scores. Tasks with no score are left out.

@@ -1,0 +1,48 @@
+"""The order of training tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+
+import pytest
+
+from schemas.cards import Card, parse_card
+from services.console.feed import chunk_seed, due, interleave
+
+
+def card(name: str, weight: float = 1.0) -> Card:
+    text = f'name = "{name}"\nlayer = "tool"\nsummary = "s"\ngenerator = "m:f"\nweight = {weight}\n[verifier]\nfamily = "call"'
+    return parse_card(text, "test")
+
+
+def test_equal_weights_take_turns() -> None:
+    names = list(islice(interleave([card("a"), card("b"), card("c")]), 6))
+    assert sorted(names[:3]) == ["a", "b", "c"]
+    assert names[:3] == names[3:]
+
+
+def test_shares_follow_the_weights_over_any_stretch() -> None:
+    names = list(islice(interleave([card("a", 3.0), card("b", 1.0)]), 400))
+    assert Counter(names) == {"a": 300, "b": 100}
+    for start in range(396):
+        assert 2 <= names[start : start + 4].count("a") <= 4
+
+
+def test_no_domain_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no domain"):
+        next(interleave([]))
+
+
+def test_runs_with_different_seeds_share_no_draw() -> None:
+    seeds = {chunk_seed(seed, chunk) for seed in range(20) for chunk in range(20)}
+    assert len(seeds) == 400
+
+
+def test_the_backlog_grows_with_the_version_and_ends_with_the_run() -> None:
+    def tasks(version: int) -> int:
+        return due(version, steps=10, groups_per_step=4, backlog_steps=3)
+
+    assert tasks(0) == 12
+    assert tasks(5) == 32
+    assert tasks(9) == tasks(10) == 48
