@@ -16,10 +16,10 @@ def example[T: msgspec.Struct](struct: type[T]) -> T:
     return value
 
 
-def _value(kind: inspect.Type) -> Any:  # noqa: ANN401 (any JSON value)
+def _value(kind: inspect.Type) -> Any:
     match kind:
         case inspect.StructType(fields=fields):
-            return {field.encode_name: _value(field.type) for field in fields}
+            return {field.encode_name: _field(field) for field in fields}
         case inspect.UnionType(types=types):
             return _value(next(option for option in types if not isinstance(option, inspect.NoneType)))
         case inspect.LiteralType(values=values):
@@ -30,6 +30,12 @@ def _value(kind: inspect.Type) -> Any:  # noqa: ANN401 (any JSON value)
             return {TEXT: _value(value)}
         case _:
             return _scalar(kind)
+
+
+def _field(field: inspect.Field) -> Any:
+    if isinstance(field.type, inspect.BoolType):
+        return field.default is not True
+    return _value(field.type)
 
 
 def _scalar(kind: inspect.Type) -> str | int | float | bool | None:

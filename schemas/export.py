@@ -39,7 +39,7 @@ def golden_files() -> dict[str, bytes]:
     return files
 
 
-def golden_bytes(event: Event, content_type: Any) -> bytes:  # noqa: ANN401 (a Literal)
+def golden_bytes(event: Event, content_type: Any) -> bytes:
     """A record value with `event`; the same each time."""
     return encode(
         event,
@@ -59,7 +59,9 @@ def broken(folder: Path = HERE / "jsonschema") -> Iterator[str]:
         if path.name not in today:
             yield f"{path.name}: no longer in the registry"
             continue
-        for problem in incompatibilities(msgspec.json.decode(path.read_bytes()), msgspec.json.decode(today[path.name])):
+        for problem in incompatibilities(
+            msgspec.json.decode(path.read_bytes()), msgspec.json.decode(today[path.name])
+        ):
             yield f"{path.name}: {problem}"
 
 
@@ -112,7 +114,9 @@ def main(argv: list[str]) -> int:
     try:
         written = export(fresh="--fresh" in argv)
     except ValueError as error:
-        sys.stderr.write(f"incompatible change; give the event a new VERSION and keep the old struct: {error}\n")
+        sys.stderr.write(
+            f"incompatible change; give the event a new VERSION and keep the old struct: {error}\n"
+        )
         return 1
     sys.stdout.write(f"{len(written)} files written\n")
     return 0

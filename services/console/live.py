@@ -36,7 +36,7 @@ def smooth(values: list[float], keep: float = 0.8) -> list[float]:
 
 
 def render(
-    view: View, config: RunConfig, phase: str, restarts: dict[str, int], now: float, started: float
+    view: View, config: RunConfig, phase: str, restarts: dict[str, int], *, now: float, started: float
 ) -> Group:
     """The whole screen."""
     head = Table.grid(padding=(0, 3))

@@ -1,0 +1,1 @@
+"""The domains: one card each, by layer, with the generators they name."""

@@ -1,0 +1,1 @@
+"""The shared kit of all services; it knows no service."""

@@ -1,0 +1,100 @@
+"""Payloads beside the log. Invariant: a blob's name is its content hash, and what is read has been checked against it."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from schemas.ids import digest
+from schemas.trajectories import BlobRef
+from services.runtime.errors import Unavailable
+
+DIGEST_DIGITS = 64
+INLINE_LIMIT = 64 << 10
+"""Payloads above this many bytes belong here and not into an event."""
+
+
+class BlobError(Unavailable):
+    """A blob is missing, cannot be stored, or does not have the content its name says."""
+
+
+class Blobs:
+    """A content-addressed store in a folder, or at any fsspec address (`s3://bucket/path`, `memory://x`)."""
+
+    def __init__(self, url: str) -> None:
+        """`url`: a folder or an fsspec address.
+
+        Raises:
+            BlobError: the address has an unknown scheme, or its driver is not installed.
+        """
+        try:
+            self._fs, root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise BlobError(
+                f"blob store {url}: {error}; set TEMPER_BLOBS to a folder or an fsspec address"
+            ) from error
+        self._local = isinstance(self._fs, LocalFileSystem)
+        self._root = str(root).rstrip("/")
+        self._url = str(Path(root).resolve()) if self._local else self._fs.unstrip_protocol(self._root)
+
+    def put(self, data: bytes) -> BlobRef:
+        """Store `data`, and return where it is; storing the same again changes nothing.
+
+        Raises:
+            BlobError: the store does not take it.
+        """
+        name = digest(data)
+        path = self._path(name)
+        try:
+            if not (self._fs.exists(path) and self._fs.size(path) == len(data)):
+                self._write(path, data)
+        except OSError as error:
+            raise BlobError(f"blob store {self._url}: cannot write: {error}") from error
+        return BlobRef(uri=f"{self._url}/{name[:2]}/{name}", digest=name, size=len(data))
+
+    def get(self, ref: BlobRef) -> bytes:
+        """The payload, checked.
+
+        It is looked up in this store by its digest, never by the address in the event, which somebody else wrote.
+
+        Raises:
+            BlobError: missing, unreadable, or of other content than its digest says.
+        """
+        if len(ref.digest) != DIGEST_DIGITS or not set(ref.digest) <= set("0123456789abcdef"):
+            raise BlobError(f"blob {ref.uri}: {ref.digest!r} is no SHA-256 digest")
+        path = self._path(ref.digest)
+        try:
+            if self._fs.size(path) != ref.size:
+                raise BlobError(
+                    f"blob {ref.uri}: has {self._fs.size(path)} bytes, {ref.size} were stored; it is damaged"
+                )
+            data = bytes(self._fs.cat_file(path))
+        except FileNotFoundError as error:
+            raise BlobError(
+                f"blob {ref.uri}: missing from {self._url}; do all services name the same TEMPER_BLOBS?"
+            ) from error
+        except OSError as error:
+            raise BlobError(f"blob {ref.uri}: cannot be read: {error}") from error
+        if digest(data) != ref.digest:
+            raise BlobError(f"blob {ref.uri}: its content has another digest; it is damaged")
+        return data
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name[:2]}/{name}"
+
+    def _write(self, path: str, data: bytes) -> None:
+        """A reader sees the whole blob or none: object stores write so by nature, a folder by renaming."""
+        if not self._local:
+            self._fs.pipe_file(path, data)
+            return
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        try:
+            partial.write_bytes(data)
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)

@@ -1,0 +1,100 @@
+"""The fold. Invariant: no clock, no I/O, no chance; equal states and equal batches give equal states and equal effects.
+
+The state is changed in place (it has one owner, and copying it for each event would cost more than the event).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from schemas.base import Event
+from schemas.checkpoints import CheckpointPublished
+from schemas.heartbeats import WorkerHeartbeat
+from schemas.rewards import TrajectoryVerified
+from schemas.tasks import DomainPaused, DomainResumed, QuotaChanged, TaskCancelled, TaskSubmitted
+from services.scheduler.admission import published
+from services.scheduler.attempts import expired, verified
+from services.scheduler.dispatch import dispatch
+from services.scheduler.effects import Effect, coalesce
+from services.scheduler.intake import cancel, control, submit
+from services.scheduler.policies import Policies
+from services.scheduler.state import State, due, next_due
+from services.scheduler.workers import forget_silent, heartbeat
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of the log."""
+
+    event: Event
+    at: float = 0.0
+    """Seconds since the epoch at which its record was written."""
+    trace: str = ""
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What one journal entry stands for: its inputs in order, and the only clock the fold sees."""
+
+    seq: int
+    now: float
+    epoch: int = 0
+    caught_up: bool = True
+    offsets: dict[str, int] = {}
+    """`topic/partition` -> next offset, for the partitions that moved."""
+    inputs: tuple[Input, ...] = ()
+
+
+def fold(
+    state: State, policies: Policies, event: Event, now: float, *, at: float | None = None, trace: str = ""
+) -> list[Effect]:
+    """Take one event into the state; what is to be done because of it. Never raises for what an event says."""
+    match event:
+        case TaskSubmitted():
+            return submit(state, policies, event, now, trace)
+        case TrajectoryVerified():
+            return verified(state, policies, event, now)
+        case WorkerHeartbeat():
+            return heartbeat(state, policies, event, now, now if at is None else at)
+        case TaskCancelled():
+            return cancel(state, policies, event, now)
+        case DomainPaused() | DomainResumed() | QuotaChanged():
+            return control(state, policies, event)
+        case CheckpointPublished():
+            return published(state, policies, event)
+        case _:
+            return []
+
+
+def tick(state: State, policies: Policies, now: float) -> list[Effect]:
+    """Let time pass: leases expire, verification deadlines pass, backoffs end, free slots are given out."""
+    effects: list[Effect] = []
+    for entry in due(state, now):
+        effects += expired(state, policies, entry, now)
+    forget_silent(state, policies, now)
+    effects += dispatch(state, policies, now)
+    return effects
+
+
+def step(state: State, policies: Policies, batch: Batch) -> list[Effect]:
+    """Take one journal entry into the state.
+
+    Time never runs backwards here: a batch stamped earlier than its predecessor counts at the predecessor's time.
+    While a backlog is read nothing expires, since the renewals that follow in the log have not been seen yet.
+    """
+    meta = state.meta
+    now = max(meta.now, batch.now)
+    meta.seq, meta.epoch, meta.now = batch.seq, batch.epoch, now
+    meta.offsets |= batch.offsets
+    meta.policies = policies.digest() if not meta.policies else meta.policies
+    effects: list[Effect] = []
+    for item in batch.inputs:
+        at = now if batch.caught_up else min(item.at, now)
+        effects += fold(state, policies, item.event, now, at=at, trace=item.trace)
+    if batch.caught_up:
+        effects += tick(state, policies, now)
+    return coalesce(effects)
+
+
+def pending(state: State, now: float) -> bool:
+    """Whether time alone changes something by `now`."""
+    first = next_due(state)
+    return first is not None and first <= now

@@ -1,0 +1,68 @@
+"""What must hold after every batch. Invariant: no line found means nothing is lost, and free + leased = capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from services.scheduler.state import ACTIVE, HELD, State, TaskEntry
+
+
+def invariant(state: State) -> list[str]:
+    """Violations, one line each; none when the state is sound."""
+    found = _tasks(state)
+    for entry in state.live.values():
+        found += _entry(state, entry)
+    return found + _indexes(state)
+
+
+def _tasks(state: State) -> list[str]:
+    found: list[str] = []
+    meta = state.meta
+    live, ended = len(state.live), len(state.ended)
+    if meta.submitted != live + ended:
+        found.append(f"submitted {meta.submitted} is not live {live} + terminal {ended}")
+    if sum(meta.ended.values()) != ended:
+        found.append(f"terminal states count {sum(meta.ended.values())}, there are {ended} terminal tasks")
+    if both := state.live.keys() & state.ended.keys():
+        found.append(f"{len(both)} tasks are live and terminal, e.g. {min(both)}")
+    return found
+
+
+def _entry(state: State, entry: TaskEntry) -> list[str]:
+    found: list[str] = []
+    number = entry.failures + entry.losses + entry.drains + (entry.state in ACTIVE)
+    if entry.attempt != number:
+        found.append(
+            f"task {entry.id} in {entry.state} is at attempt {entry.attempt}, its counts say {number}"
+        )
+    if entry.state != "ready" and state.scheduled.get(entry.id, float("inf")) > entry.due_at:
+        found.append(f"task {entry.id} in {entry.state} has no timer by {entry.due_at}")
+    if len(entry.results) >= entry.group_size:
+        found.append(f"task {entry.id} has all its verdicts and is still {entry.state}")
+    return found
+
+
+def _indexes(state: State) -> list[str]:
+    entries = state.live.values()
+    held = {entry.lease_id for entry in entries if entry.state in HELD}
+    active = {entry.lease_id for entry in entries if entry.state in ACTIVE}
+    train = {entry.id for entry in entries if entry.state in ACTIVE and entry.purpose == "train"}
+    ready = sum(entry.state == "ready" for entry in entries)
+    waiting = sum(lane.ready for lanes in state.lanes.values() for lane in lanes.values())
+    found: list[str] = []
+    if _union(state.occupied.values()) != held:
+        found.append(f"occupancy by pool is not the {len(held)} unexpired leases")
+    if _union(state.held.values()) != held:
+        found.append(f"occupancy by domain is not the {len(held)} unexpired leases")
+    if set(state.leases) != active:
+        found.append(f"{len(state.leases)} leases are indexed, {len(active)} attempts are under way")
+    if state.active != train:
+        found.append(f"{len(state.active)} training groups are counted as running, {len(train)} are")
+    if waiting != ready:
+        found.append(f"lanes hold {waiting} tasks, {ready} are ready")
+    return found
+
+
+def _union(sets: Iterable[set[str]]) -> set[str]:
+    joined: set[str] = set()
+    return joined.union(*sets)

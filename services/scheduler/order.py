@@ -1,0 +1,57 @@
+"""Order. Invariant: a total order; no task is overtaken in its lane by one that became eligible more than the cap later.
+
+Between domains: weighted fair queueing on decayed service seconds, charged with the estimate at dispatch (the entry
+penalty of Kueue KEP-4136) and corrected when the slot is free again. Within a domain: smallest virtual deadline.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from schemas.cards import Deadline
+from services.scheduler.policies import Policies
+from services.scheduler.powers import exp2
+from services.scheduler.state import Domain, Share, State, TaskEntry
+
+WINDOW = 33
+"""Attempts whose service seconds the rolling median looks at."""
+
+
+def virtual_deadline(eligible_at: float, estimate_s: float, priority: int, deadline: Deadline) -> float:
+    """`eligible_at + min(slack * estimate, cap) - priority`, in seconds; static, so the order never needs re-scoring."""
+    return eligible_at + min(deadline.slack * estimate_s, deadline.cap_s) - priority
+
+
+def decayed(share: Share | None, now: float, half_life_s: float) -> float:
+    """Service seconds of a share as of `now`: they halve every `half_life_s`."""
+    if share is None or share.usage == 0.0:
+        return 0.0
+    return share.usage * exp2(-max(0.0, now - share.at) / half_life_s)
+
+
+def fair_key(state: State, policies: Policies, domain: str, purpose: str, now: float) -> float:
+    """What domains are compared by, smallest first: decayed service seconds over weight."""
+    record = state.domains.get(domain)
+    share = None if record is None else record.shares.get(purpose)
+    return decayed(share, now, policies.half_life_s) / policies.of(domain).weight
+
+
+def charge(state: State, policies: Policies, entry: TaskEntry, seconds: float, now: float) -> None:
+    """Add service seconds (negative to correct an estimate) to the entry's domain and purpose."""
+    record = state.domain(entry.domain)
+    share = record.shares.get(entry.purpose)
+    usage = max(0.0, decayed(share, now, policies.half_life_s) + seconds)
+    record.shares[entry.purpose] = Share(usage=usage, at=now)
+    entry.charged_s += seconds
+
+
+def estimate(record: Domain | None, deadline: Deadline) -> float:
+    """Seconds an attempt is expected to hold a slot: the rolling median, the card's figure until there is one."""
+    return record.estimate_s if record is not None and record.seconds else deadline.estimate_s
+
+
+def observe(state: State, domain: str, seconds: float) -> None:
+    """Take the service seconds of an attempt that ran to its end into the domain's estimate."""
+    record = state.domain(domain)
+    record.seconds = [*record.seconds[-(WINDOW - 1) :], seconds]
+    record.estimate_s = statistics.median(record.seconds)

@@ -1,0 +1,63 @@
+"""Heartbeats. Invariant: a lease is extended only by a worker that names it, and only while it is the task's current one."""
+
+from __future__ import annotations
+
+from schemas.heartbeats import WorkerHeartbeat
+from services.scheduler.attempts import released
+from services.scheduler.effects import Effect
+from services.scheduler.moves import move
+from services.scheduler.policies import Policies
+from services.scheduler.state import HELD, State, TaskEntry, Worker
+
+
+def heartbeat(
+    state: State, policies: Policies, event: WorkerHeartbeat, now: float, at: float
+) -> list[Effect]:
+    """Renew the leases a worker names, take back those it released, note its credits.
+
+    `at` is when the heartbeat counts from: `now`, or its record's time while a backlog is read.
+    """
+    before = state.workers.get(event.worker)
+    state.workers[event.worker] = Worker(
+        name=event.worker,
+        service=event.service,
+        pool=event.pool,
+        slots=event.slots,
+        draining=event.draining,
+        policy_version=event.policy_version,
+        seen_at=at if before is None else max(at, before.seen_at),
+    )
+    state.changed.add("worker:" + event.worker)
+    effects: list[Effect] = []
+    for lease in event.leases:
+        entry = _held(state, lease)
+        if entry is None:
+            continue
+        entry.worker = event.worker
+        entry.due_at = max(entry.due_at, at + policies.of(entry.domain).timeouts.lease_s)
+        state.changed.add("task:" + entry.id)
+        if entry.state == "leased":
+            effects.append(move(state, entry, "running", now, due_at=entry.due_at))
+    for given in event.released:
+        entry = _held(state, given.lease_id)
+        if entry is not None:
+            entry.worker = event.worker
+            effects += released(state, policies, entry, now, done=given.reason == "finished")
+    return effects
+
+
+def forget_silent(state: State, policies: Policies, now: float) -> None:
+    """Drop workers that have been silent for `worker_memory_s`."""
+    gone = [name for name, worker in state.workers.items() if now - worker.seen_at > policies.worker_memory_s]
+    for name in gone:
+        del state.workers[name]
+        state.changed.add("worker:" + name)
+
+
+def _held(state: State, lease: str) -> TaskEntry | None:
+    task_id = state.leases.get(lease)
+    entry = None if task_id is None else state.live[task_id]
+    if entry is None or entry.state not in HELD:
+        state.count("heartbeat_of_other_lease")
+        return None
+    return entry

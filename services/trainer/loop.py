@@ -1,0 +1,169 @@
+"""The trainer's loop: read, assemble, step, write, tell.
+
+Invariant: the event of a version follows its files, and the offsets inside them cover every group that no version has been
+trained on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from services.runtime import telemetry
+from services.runtime.lifecycle import Lifecycle
+from services.runtime.producer import Outgoing
+from services.runtime.wire import Record
+from services.trainer import handlers
+from services.trainer.assemble import Assembler
+from services.trainer.session import Session
+
+POLL_S = 0.25
+STEP_DEADLINE_S = 600.0
+"""A step, or the reading of a poll, that takes longer makes the service unhealthy."""
+log = logging.getLogger(__name__)
+
+
+class Reader(Protocol):
+    """What the loop needs of a log reader."""
+
+    async def poll(self, timeout_s: float, max_records: int = 500) -> list[Record]:
+        """The next records."""
+
+    def positions(self) -> dict[str, int]:
+        """Next offset by `topic/partition`."""
+
+    async def caught_up(self) -> bool:
+        """Whether all that was written before the call has been read."""
+
+
+class Writer(Protocol):
+    """What the loop needs of a producer."""
+
+    async def emit(self, *outgoing: Outgoing) -> None:
+        """Write and wait for the acknowledgements."""
+
+
+class Loop:
+    """State of the loop between two steps."""
+
+    def __init__(
+        self, session: Session, assembler: Assembler, reader: Reader, writer: Writer, life: Lifecycle
+    ) -> None:
+        self._session, self._assembler = session, assembler
+        self._reader, self._writer, self._life = reader, writer, life
+        self._carried = session.record.used_s
+        # The budget runs from the first training record of the run, not while engines start.
+        self._began: float | None = time.monotonic() if session.version > 0 else None
+        self._idle_since = self._heard = time.monotonic()
+        self._last: dict[str, float] = dict(session.record.metrics)
+
+    def used_s(self) -> float:
+        """Wall seconds of the budget used, earlier processes included."""
+        return self._carried + (0.0 if self._began is None else time.monotonic() - self._began)
+
+    def stats(self) -> dict[str, float]:
+        """Figures for the heartbeat."""
+        counts = msgspec.structs.asdict(self._assembler.counts)
+        keep = (
+            "loss",
+            "reward_mean",
+            "tokens",
+            "train_s",
+            "save_s",
+            "wait_s",
+            "staleness_mean",
+            "grad_norm",
+            "entropy",
+        )
+        return {name: float(value) for name, value in counts.items()} | {
+            "version": float(self._session.version),
+            "ready": float(self._assembler.ready),
+            "waiting": float(self._assembler.waiting),
+            "used_s": self.used_s(),
+            **{name: self._last[name] for name in keep if name in self._last},
+        }
+
+    async def run(self) -> None:
+        """Until the run is done, or the service is told to stop."""
+        settings = self._session.settings
+        # What lies in the log is read before the first step: the order of completion then does not depend on polling.
+        while not self._life.stop.is_set() and not await self._reader.caught_up():
+            await self._read()
+        while not self._life.stop.is_set():
+            if self._assembler.due(settings.groups_per_step) or self._starving():
+                await self._step()
+            elif self.used_s() >= settings.budget_s:
+                await asyncio.to_thread(self._session.finish)
+                await self._publish(self._session.record.metrics)
+            else:
+                await self._read()
+            if self._session.record.final:
+                return
+
+    async def _read(self) -> None:
+        self._life.progress.beat("trainer", deadline_s=STEP_DEADLINE_S)
+        records = await self._reader.poll(POLL_S)
+        ready = self._assembler.ready
+        if handlers.feed(self._assembler, records, time.time()) and self._began is None:
+            self._began = time.monotonic()
+        if self._assembler.ready > ready:
+            self._heard = time.monotonic()
+        overdue = self._assembler.expire(time.time())
+        if overdue:
+            log.warning(
+                "%d groups forgotten: verdicts missing after %g s",
+                len(overdue),
+                self._session.settings.group_timeout_s,
+            )
+
+    def _starving(self) -> bool:
+        quiet = time.monotonic() - self._heard > self._session.settings.group_timeout_s
+        return quiet and self._assembler.ready > 0
+
+    async def _step(self) -> None:
+        session, assembler, settings = self._session, self._assembler, self._session.settings
+        groups = assembler.take(settings.groups_per_step, session.version)
+        if not groups:
+            return
+        wait_s = time.monotonic() - self._idle_since
+        with telemetry.span("train", attributes={"version": session.version + 1, "groups": len(groups)}):
+            metrics = await asyncio.to_thread(session.train, groups)
+            counts = msgspec.structs.asdict(assembler.counts)
+            metrics |= {
+                name: float(value) for name, value in counts.items() if name not in ("stale", "consumed")
+            }
+            metrics |= {"rejected_stale": float(assembler.counts.stale), "wait_s": wait_s}
+            used = self.used_s()
+            positions = self._reader.positions()
+            metrics = await asyncio.to_thread(
+                session.save,
+                offsets=assembler.low_water(positions),
+                assembly=assembler.save(positions),
+                used_s=used,
+                final=session.version >= settings.steps or used >= settings.budget_s,
+                metrics=metrics,
+            )
+            await self._publish(metrics)
+        self._idle_since = self._heard = time.monotonic()
+        self._last = dict(metrics)
+        log.info(
+            "step %d: reward %.3f, loss %.4f, %d groups, waited %.2f s, trained %.2f s, saved %.3f s",
+            session.version,
+            metrics["reward_mean"],
+            metrics["loss"],
+            len(groups),
+            wait_s,
+            metrics["train_s"],
+            metrics["save_s"],
+        )
+
+    async def _publish(self, metrics: Mapping[str, float]) -> None:
+        record = self._session.record
+        await self._writer.emit(
+            handlers.published(record.run, self._session.policy, final=record.final, metrics=metrics)
+        )

@@ -1,0 +1,27 @@
+"""The submitted bytes. Invariant: a family sees only non-empty UTF-8 text within the limit; all else is the model's fault."""
+
+from __future__ import annotations
+
+
+class UnusableAnswerError(ValueError):
+    """An answer that cannot be looked at; becomes an `invalid` verdict with this one line."""
+
+
+def decode(submission: bytes) -> str:
+    """The answer's text.
+
+    Raises:
+        UnusableAnswerError: empty (blank counts as empty) or not UTF-8.
+    """
+    if not submission.strip():
+        raise UnusableAnswerError("the answer is empty")
+    try:
+        return submission.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnusableAnswerError(f"the answer is not valid UTF-8 (byte {error.start})") from error
+
+
+def check_size(submission: bytes, limit: int) -> None:
+    """Raises UnusableAnswerError if the answer has more than `limit` bytes."""
+    if len(submission) > limit:
+        raise UnusableAnswerError(f"the answer has {len(submission)} bytes, {limit} are allowed")

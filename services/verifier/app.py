@@ -1,0 +1,137 @@
+"""Wiring of the verifier: trajectories to the pool, verdicts to `rewards`, a heartbeat beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from functools import cache
+
+from schemas.heartbeats import WorkerHeartbeat
+from schemas.topics import HEARTBEATS, TRAJECTORIES
+from services.runtime.blobs import Blobs
+from services.runtime.catalog import Catalog
+from services.runtime.consumer import WorkConsumer
+from services.runtime.errors import Unavailable
+from services.runtime.lifecycle import Lifecycle
+from services.runtime.producer import Outgoing, Producer
+from services.runtime.settings import Process
+from services.verifier.handlers import Handler
+from services.verifier.jail import JailUnavailable
+from services.verifier.outbox import Outbox
+from services.verifier.pool import Pool
+from services.verifier.settings import Settings, settings
+
+GROUP = "verifier"
+BEAT_DEADLINE_S = 30.0
+
+
+def make_pool(catalog: Catalog, chosen: Settings) -> Pool:
+    """The pool that the settings describe, not started."""
+    section = chosen.verifier
+    return Pool(
+        catalog.cards,
+        chosen.slots_root,
+        slots=section.slots,
+        cache=section.cache,
+        reverify=section.reverify,
+        answer_limit=section.answer_limit,
+        queue_limit=section.window,
+    )
+
+
+async def run(process: Process, lifecycle: Lifecycle) -> None:
+    """Verify until told to stop; then finish what was taken."""
+    chosen = settings(process)
+    domains = process.config.domains
+    pool = make_pool(Catalog.load(domains.paths, domains.include, domains.exclude), chosen)
+    try:
+        await pool.start()
+    except JailUnavailable as error:
+        raise Unavailable(f"no jail, no verdicts: {error}") from error
+    producer = Producer(process.kafka, process.prefix, process.worker)
+    consumer = WorkConsumer(
+        process.kafka,
+        process.prefix,
+        [TRAJECTORIES.name],
+        GROUP,
+        producer,
+        window=chosen.verifier.window,
+        redeliveries=chosen.verifier.redeliveries,
+    )
+    try:
+        await producer.start()
+        await consumer.start()
+        await _work(process, lifecycle, chosen, pool, producer, consumer)
+    finally:
+        try:
+            await consumer.stop()
+        finally:
+            await pool.close()
+            await producer.stop()
+
+
+async def _work(  # noqa: PLR0917 (the parts that are wired here)
+    process: Process,
+    lifecycle: Lifecycle,
+    chosen: Settings,
+    pool: Pool,
+    producer: Producer,
+    consumer: WorkConsumer,
+) -> None:
+    outbox = Outbox(producer)
+    blobs = cache(lambda: Blobs(process.blobs))
+    handler = Handler(pool, outbox, blobs, process.worker, chosen.verifier.redeliveries)
+    reading = asyncio.create_task(consumer.run(handler.handle, lifecycle.stop), name="consumer")
+    beside = {
+        asyncio.create_task(outbox.run(), name="outbox"),
+        asyncio.create_task(_beat(chosen, lifecycle, pool, producer, consumer), name="heartbeat"),
+    }
+    watched: set[asyncio.Future[None]] = {reading, handler.failed, *beside}
+    lifecycle.progress.ready()
+    try:
+        await _until(reading, watched)
+        finishing = asyncio.create_task(_finish(handler, outbox), name="drain")
+        await _until(finishing, {finishing, handler.failed, *beside})
+    finally:
+        for task in (reading, *beside):
+            task.cancel()
+        await asyncio.gather(reading, *beside, return_exceptions=True)
+
+
+async def _finish(handler: Handler, outbox: Outbox) -> None:
+    """What was taken gets its verdict; the process's drain deadline bounds this."""
+    await handler.drained()
+    await outbox.flushed()
+
+
+async def _until(wanted: asyncio.Future[None], watched: set[asyncio.Future[None]]) -> None:
+    """Wait for `wanted`; an exception of any of `watched` is raised at once."""
+    while not wanted.done():
+        done, _ = await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+        for future in done:
+            future.result()
+    wanted.result()
+
+
+async def _beat(
+    chosen: Settings, lifecycle: Lifecycle, pool: Pool, producer: Producer, consumer: WorkConsumer
+) -> None:
+    """A heartbeat a period, with the counters for the live view; the last one says that we drain."""
+    started = time.time()
+    while True:
+        stats = {**pool.stats, "unfinished": float(consumer.unfinished), "workers": float(len(pool.pids))}
+        stats |= {f"consumer_{name}": value for name, value in consumer.stats.items()}
+        event = WorkerHeartbeat(
+            worker=chosen.worker,
+            service="verifier",
+            slots=chosen.verifier.slots,
+            draining=lifecycle.stop.is_set(),
+            offsets=consumer.positions(),
+            stats=stats,
+            pid=os.getpid(),
+            started_at=started,
+        )
+        await producer.emit(Outgoing(topic=HEARTBEATS.name, event=event, key=chosen.worker))
+        lifecycle.progress.beat("heartbeat", deadline_s=BEAT_DEADLINE_S)
+        await asyncio.sleep(chosen.verifier.heartbeat_s)

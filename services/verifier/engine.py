@@ -1,0 +1,49 @@
+"""One verdict. Invariant: same task, card and submission, same digest; our faults and the card's are never a score."""
+
+from __future__ import annotations
+
+from schemas.cards import Card
+from schemas.cards import Limits as CardLimits
+from schemas.tasks import Task
+from schemas.verdicts import Verdict, clip, infra, invalid
+from services.verifier import families
+from services.verifier.answers import UnusableAnswerError, check_size
+from services.verifier.jail import Jail, Limits
+from services.verifier.specs import SpecError
+
+ANSWER_LIMIT = 65_536
+
+
+def jail_limits(limits: CardLimits) -> Limits:
+    """A card's limits as the jail takes them."""
+    return Limits(
+        wall_s=limits.wall_s,
+        cpu_s=limits.cpu_s,
+        memory_bytes=limits.memory_mib << 20,
+        pids=limits.pids,
+        output_bytes=limits.output_kib << 10,
+        disk_bytes=limits.disk_mib << 20,
+        file_bytes=limits.disk_mib << 20,
+    )
+
+
+def judge(task: Task, card: Card, submission: bytes, jail: Jail, answer_limit: int = ANSWER_LIMIT) -> Verdict:
+    """The verdict on `submission` as an answer to `task`, whose domain `card` describes. Never raises for what it is given.
+
+    A fault of the task or card and any exception of ours become `infra` verdicts with one line of evidence; an answer
+    that is empty, not UTF-8 or longer than `answer_limit` bytes is `invalid`.
+    """
+    settings = card.verifier.settings
+    try:
+        family = families.family(card.verifier.family)
+        family.check_spec(task.spec, settings)
+        check_size(submission, answer_limit)
+        return family.verify(task, settings, jail_limits(card.limits), submission, jail)
+    except UnusableAnswerError as error:
+        return invalid(clip(str(error)))
+    except SpecError as error:
+        return infra(clip(f"card or task at fault in {card.name}: {error}"))
+    except Exception as error:  # noqa: BLE001 (the boundary: a bug of ours must not become the model's score)
+        return infra(
+            clip(f"verifier fault in family {card.verifier.family}: {type(error).__name__}: {error}")
+        )

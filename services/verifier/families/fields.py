@@ -1,0 +1,149 @@
+"""Typed values of document fields. Invariant: two spellings of one value are equal, two values never are; `None` is no value."""
+
+# ruff: noqa: ANN401 (JSON data has no narrower type)
+from __future__ import annotations
+
+import unicodedata
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+ORDERS = ("dmy", "mdy")
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+LONG = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
+NAMES = {name: number for names in (MONTHS, LONG) for number, name in enumerate(names, 1)}
+MAX_TEXT = 4096
+MAX_EXPONENT = 400
+THOUSAND = 3  # digits of a thousands group
+PIECES = 3  # of a date
+YEAR = 4  # digits
+SHORT = 2  # digits of a day or month at most
+WORTH = 0.5  # ANLS below this counts nothing
+CURRENCY = "$€£¥%"
+
+
+def text(value: Any) -> str | None:
+    """NFKC, case folded, runs of white space as one blank; None for what is no text or number."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    made = unicodedata.normalize("NFKC", str(value)[:MAX_TEXT])
+    return " ".join(made.casefold().split())
+
+
+def number(value: Any) -> Decimal | None:
+    """The number `value` says: a JSON number, or text with currency or percent signs, blanks and separators of either custom.
+
+    Of `.` and `,` the last is the decimal sign if both occur. A sign that occurs twice, or a single comma before exactly
+    three digits, separates thousands.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    body = unicodedata.normalize("NFKC", str(value)[:128]).strip()
+    body = "".join(char for char in body if char not in CURRENCY and not char.isspace() and char not in "_'")
+    dots, commas = body.count("."), body.count(",")
+    if dots and commas:
+        decimal = "." if body.rfind(".") > body.rfind(",") else ","
+        body = body.replace("," if decimal == "." else ".", "").replace(decimal, ".")
+    elif commas == 1 and len(body.rpartition(",")[2]) != THOUSAND:
+        body = body.replace(",", ".")
+    else:
+        body = body.replace(",", "")
+        if dots > 1:
+            body = body.replace(".", "")
+    if not body or any(char not in "0123456789.+-eE" for char in body):
+        return None
+    try:
+        made = Decimal(body)
+    except InvalidOperation:
+        return None
+    return made if made.is_finite() and abs(made.adjusted()) < MAX_EXPONENT else None
+
+
+def day(value: Any, order: str) -> str | None:
+    """The date as YYYY-MM-DD: ISO (`2024-05-14`, `2024/5/14`), `14 May 2024`, `May 14, 2024`, `14.05.2024` by `order`.
+
+    A year needs four digits.
+    """
+    if not isinstance(value, str) or len(value) > MAX_TEXT:
+        return None
+    pieces = value.strip().replace(",", " ").replace(".", " ").replace("/", " ").replace("-", " ").split()
+    if len(pieces) != PIECES:
+        return None
+    months = [NAMES.get(piece.casefold()) for piece in pieces]
+    named = [index for index, month in enumerate(months) if month is not None]
+    if len(named) > 1 or not all(
+        piece.isascii() and piece.isdigit() for i, piece in enumerate(pieces) if i not in named
+    ):
+        return None
+    rest = [piece for index, piece in enumerate(pieces) if index not in named]
+    if named:
+        year, other = (rest[0], rest[1:]) if len(rest[0]) == YEAR else (rest[-1], rest[:-1])
+        month, day_of = months[named[0]], other[0]
+    elif len(rest[0]) == YEAR:
+        year, month, day_of = rest[0], int(rest[1]) if len(rest[1]) <= SHORT else 0, rest[2]
+    else:
+        first, second = (rest[1], rest[0]) if order == "dmy" else (rest[0], rest[1])
+        year, month, day_of = rest[2], int(first) if len(first) <= SHORT else 0, second
+    if len(year) != YEAR or not month or len(day_of) > SHORT:
+        return None
+    try:
+        return date(int(year), month, int(day_of)).isoformat()
+    except ValueError:
+        return None
+
+
+def normal(value: Any, kind: str, order: str = "dmy") -> str | Decimal | None:
+    """Normal form of `value` as a `kind`; None if it is none. An empty text is a text."""
+    if kind == "number":
+        return number(value)
+    if kind == "date":
+        return day(value, order)
+    return text(value)
+
+
+def distance(a: str, b: str) -> int:
+    """Edit distance (insert, delete, replace) of two texts of at most MAX_TEXT characters each."""
+    if len(a) < len(b):
+        a, b = b, a
+    row = list(range(len(b) + 1))
+    for i, char in enumerate(a, 1):
+        previous, row[0] = row[0], i
+        for j, other in enumerate(b, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (char != other))
+    return row[-1]
+
+
+def anls(a: str, b: str) -> float:
+    """1 - distance / longer length, 0 below 0.5 (as in DocVQA); 1 for two empty texts."""
+    longer = max(len(a), len(b))
+    # More than twice as long cannot reach one half; this also bounds the work by the wanted text.
+    if min(len(a), len(b)) * 2 < longer:
+        return 0.0
+    value = 1.0 - distance(a, b) / longer if longer else 1.0
+    return value if value >= WORTH else 0.0
+
+
+def score(got: Any, field: dict[str, Any], order: str, *, partial: bool) -> float:
+    """How right `got` is for `field` {`type`, `want`, `values`}; null equals null only."""
+    want, kind = field["want"], field["type"]
+    if want is None or got is None:
+        return float(want is None and got is None)
+    a, b = normal(got, kind, order), normal(want, kind, order)
+    if a is None or b is None:
+        return 0.0
+    if kind == "text" and partial and isinstance(a, str) and isinstance(b, str):
+        return anls(a, b)
+    return float(a == b)

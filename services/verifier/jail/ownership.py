@@ -1,0 +1,74 @@
+"""Who owns a slot's name, and what is done about names whose owner died.
+
+Invariant: a name has at most one owner on this machine. The kernel ends an ownership with the process, however that
+ends; what the process left (mounts, cgroups, folders) is removed by the next owner or by the next `sweep`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from services.verifier.jail.cgroups import JobCgroups, orphans
+from services.verifier.jail.hierarchy import Tree
+from services.verifier.jail.job import JailUnavailable
+from services.verifier.jail.storage import HOME, clear_orphans
+
+RETRY_S = 0.01
+
+
+def take_lock(path: Path, wait_s: float) -> int:
+    """Own the name of the lock file `path`. Raises JailUnavailable when another process does, for longer than `wait_s`.
+
+    A sweep owns a name for some milliseconds; flock has no waiting with a deadline, hence the retries.
+    """
+    end = time.monotonic() + wait_s
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise JailUnavailable(f"slot folder {path.parent} cannot be used: {error.strerror}") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            if time.monotonic() >= end:
+                raise JailUnavailable(
+                    f"slot {path.stem} is in use by another process: choose another name"
+                ) from None
+            time.sleep(RETRY_S)
+            continue
+        if os.fstat(fd).st_nlink:
+            return fd
+        os.close(fd)  # its owner removed the file between our two calls
+
+
+def free_lock(fd: int, path: Path) -> None:
+    """Remove the lock file while we still hold it, then let go."""
+    path.unlink(missing_ok=True)
+    os.close(fd)
+
+
+def clear(name: str, trees: Sequence[Tree], folders: Iterable[Path]) -> None:
+    """Remove what an earlier owner of the name left; the caller owns it now. Raises OSError."""
+    for path in orphans(trees, name):
+        JobCgroups([tree for tree in trees if tree.parent == path.parent], name).remove()
+    clear_orphans(name, folders)
+
+
+def sweep(trees: Sequence[Tree]) -> list[str]:
+    """Clear every name whose owner died; returns them. Raises OSError."""
+    dead = []
+    for path in sorted(HOME.glob("temper-*.lock")):
+        try:
+            fd = take_lock(path, 0)
+        except JailUnavailable:
+            continue  # alive
+        clear(path.stem, trees, [HOME / path.stem])
+        free_lock(fd, path)
+        dead.append(path.stem)
+    return dead

@@ -1,0 +1,88 @@
+"""Whether a domain is sound. Invariant: gold answers score 1 and pass, empty ones 0, everything else stays finite and below 1."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from schemas.tasks import Task
+from services.runtime.catalog import Catalog, CatalogError, Drawn
+from services.verifier import families
+from services.verifier.pool import Judged
+from services.verifier.specs import SpecError
+
+HELDOUT = 100
+TASKS = 8
+SEED = 7
+GARBAGE: tuple[bytes, ...] = (b"x", b"\xff\xfe\x00", b'{"', b"exit(0)\n", b"0;" * 50_000)
+ALMOST = 1e-9
+Judge = Callable[[Task, bytes], Awaitable[Judged]]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What validation found: lowest gold score, highest score of an empty answer and of garbage (None: never scored)."""
+
+    domain: str
+    ok: bool
+    gold: float | None
+    empty: float | None
+    garbage: float | None
+    seconds: float
+    problems: tuple[str, ...]
+
+
+async def domain(catalog: Catalog, name: str, judge: Judge) -> Report:
+    """Draw held-out tasks of a domain and have gold, empty, wrong and garbage answers judged."""
+    started = time.monotonic()
+    problems: list[str] = []
+    scores: dict[str, list[float]] = {"gold": [], "empty": [], "garbage": []}
+    try:
+        drawn = await asyncio.to_thread(catalog.sample, name, split="heldout", seed=SEED, count=HELDOUT)
+        card = catalog.card(name)
+        for each in drawn:
+            families.family(card.verifier.family).check_spec(each.task.spec, card.verifier.settings)
+        chosen = drawn[:: max(1, len(drawn) // TASKS)][:TASKS]
+        await asyncio.gather(*(_one(each, judge, scores, problems) for each in chosen))
+    except (CatalogError, SpecError) as error:
+        problems.append(str(error))
+    return Report(
+        domain=name,
+        ok=not problems,
+        gold=min(scores["gold"], default=None),
+        empty=max(scores["empty"], default=None),
+        garbage=max(scores["garbage"], default=None),
+        seconds=round(time.monotonic() - started, 3),
+        problems=tuple(dict.fromkeys(problems)),
+    )
+
+
+async def _one(drawn: Drawn, judge: Judge, scores: dict[str, list[float]], problems: list[str]) -> None:
+    answers = [("gold", drawn.gold.encode()), ("empty", b"")]
+    answers += [("garbage", raw) for raw in (*GARBAGE, *(slip.encode() for slip in drawn.slips))]
+    for kind, answer in answers:
+        verdict = (await judge(drawn.task, answer)).verdict
+        if verdict.score is None:
+            problems.append(f"no score for a {kind} answer: {verdict.evidence}")
+            continue
+        scores[kind].append(verdict.score)
+        if not (math.isfinite(verdict.score) and 0.0 <= verdict.score <= 1.0):
+            problems.append(f"a {kind} answer scores {verdict.score}")
+        elif kind == "gold" and not (verdict.score >= 1.0 - ALMOST and verdict.passed):
+            problems.append(
+                f"gold answer {drawn.gold[:60]!r} scores {verdict.score:g}: {_why(verdict.evidence, verdict.parts)}"
+            )
+        elif kind == "empty" and verdict.score != 0.0:
+            problems.append(f"an empty answer scores {verdict.score:g}")
+        elif kind == "garbage" and (verdict.score >= 1.0 - ALMOST or verdict.passed):
+            problems.append(
+                f"wrong answer {answer[:60]!r} scores {verdict.score:g} for prompt {drawn.task.prompt[:60]!r}"
+            )
+
+
+def _why(evidence: str, parts: tuple[object, ...]) -> str:
+    notes = [evidence, *(getattr(part, "evidence", "") for part in parts)]
+    return "; ".join(note for note in notes if note) or "no reason given"

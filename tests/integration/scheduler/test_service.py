@@ -1,0 +1,388 @@
+"""The scheduler as a process on a real broker and Redis, with samplers and verifiers played by the test."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+import redis as redis_client
+
+from schemas.assignments import AttemptAssigned
+from schemas.heartbeats import Released, WorkerHeartbeat
+from schemas.ids import trajectory_id
+from schemas.rewards import TrajectoryVerified
+from schemas.run import Domains, RunConfig, Sampler, Training
+from schemas.run import Scheduler as SchedulerSection
+from schemas.states import TERMINAL, TaskState
+from schemas.tasks import Task, TaskCancelled, TaskSubmitted
+from schemas.verdicts import Part, scored
+from services.runtime import topics
+from services.runtime.producer import Outgoing, Producer
+from services.runtime.reader import LogReader
+from services.scheduler.recovery import Recovery
+from services.scheduler.settings import redis_key
+from services.scheduler.store import Fenced, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.integration
+
+CARD = """
+name = "echo"
+layer = "foundation"
+summary = "Say the word."
+dataset = "words.jsonl"
+[verifier]
+family = "format"
+[ladder]
+steps = [0.0]
+[timeouts]
+lease_s = 3.0
+verify_s = 10.0
+[retry]
+infra = 20
+backoff_s = 0.05
+backoff_max_s = 0.2
+"""
+
+
+class Service:
+    """The scheduler's process."""
+
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        self.environment = environment
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "services.scheduler"], env=self.environment, stdout=log, stderr=log
+            )
+
+    def end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        return self.process.wait(20)
+
+    def ask(self, *words: str) -> tuple[int, Any]:
+        done = subprocess.run(
+            [sys.executable, "-m", "services.scheduler", *words, "--json"],
+            env=self.environment,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr.decode()
+
+
+@pytest.fixture
+def service(kafka: str, redis_url: str, prefix: str, tmp_path: Path) -> Iterator[Service]:
+    cards = tmp_path / "cards"
+    cards.mkdir()
+    (cards / "echo.toml").write_text(CARD)
+    words = [{"prompt": f"say {n}", "spec": {"word": n}, "gold": str(n), "difficulty": 0.0} for n in range(64)]
+    (cards / "words.jsonl").write_text("\n".join(json.dumps(word) for word in words))
+    config = RunConfig(
+        name="r",
+        domains=Domains(paths=(str(cards),)),
+        training=Training(group_size=2, groups_per_step=200),
+        scheduler=SchedulerSection(tick_s=0.05),
+        sampler=Sampler(slots=4),
+    )
+    (tmp_path / "config.json").write_bytes(msgspec.json.encode(config))
+    environment = os.environ | {
+        "TEMPER_KAFKA": kafka,
+        "TEMPER_REDIS": redis_url,
+        "TEMPER_PREFIX": prefix,
+        "TEMPER_CONFIG": str(tmp_path / "config.json"),
+        "TEMPER_RUN_DIR": str(tmp_path),
+        "TEMPER_WORKER": "scheduler-test",
+    }
+    asyncio.run(topics.create(kafka, prefix))
+    running = Service(environment, tmp_path / "scheduler.log")
+    try:
+        yield running
+    finally:
+        if running.process is not None and running.process.poll() is None:
+            running.process.kill()
+            running.process.wait(20)
+
+
+class World:
+    """One sampler and one verifier; `passes` decides the verdicts."""
+
+    def __init__(self, kafka: str, prefix: str, passes: Callable[[Task], bool]) -> None:
+        self.producer = Producer(kafka, prefix, "world")
+        self.reader = LogReader(kafka, prefix, ["assignments.standard", "task-states"])
+        self.passes = passes
+        self.assigned: dict[str, AttemptAssigned] = {}
+        self.records = 0
+        self.states: dict[str, TaskState] = {}
+        self.released: list[Released] = []
+        self.beat_at = 0.0
+        self.slots = 4
+
+    async def __aenter__(self) -> World:
+        await self.producer.start()
+        await self.reader.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.reader.stop()
+        await self.producer.stop()
+
+    async def beat(self, **fields: Any) -> None:
+        event = WorkerHeartbeat(
+            worker="w", service="sampler", pool="standard", slots=self.slots, released=tuple(self.released), **fields
+        )
+        self.released = []
+        self.beat_at = time.monotonic()
+        await self.producer.emit(Outgoing("heartbeats", event, "w"))
+
+    async def submit(self, *tasks: Task) -> None:
+        events = [Outgoing("tasks", TaskSubmitted(task=task), task.domain) for task in tasks]
+        await self.producer.emit(*events)
+
+    async def answer(self, assigned: AttemptAssigned) -> None:
+        verdict = scored([Part(name="p", weight=1.0, score=1.0 if self.passes(assigned.task) else 0.0)])
+        events = [
+            TrajectoryVerified(
+                trajectory_id=trajectory_id(assigned.task.id, assigned.attempt, index),
+                task_id=assigned.task.id,
+                domain=assigned.task.domain,
+                purpose=assigned.task.purpose,
+                attempt=assigned.attempt,
+                group_id=assigned.group_id,
+                group_size=assigned.group_size,
+                index=index,
+                lease_id=assigned.lease_id,
+                content="c",
+                verdict=verdict,
+            )
+            for index in range(assigned.group_size)
+        ]
+        self.released.append(Released(lease_id=assigned.lease_id, reason="finished"))
+        await self.producer.emit(*(Outgoing("rewards", event, assigned.group_id) for event in events))
+
+    async def until(self, done: Callable[[], bool], seconds: float = 30.0, *, work: bool = True) -> None:
+        async with asyncio.timeout(seconds):
+            while not done():
+                for record in await self.reader.poll(0.02):
+                    if isinstance(record.event, TaskState):
+                        self.states[record.event.task_id] = record.event
+                    if isinstance(record.event, AttemptAssigned):
+                        self.records += 1
+                        fresh = record.event.lease_id not in self.assigned
+                        self.assigned[record.event.lease_id] = record.event
+                        if work and fresh:
+                            await self.answer(record.event)
+                if self.released or time.monotonic() - self.beat_at > 0.5:
+                    await self.beat()
+
+    def ended(self, count: int) -> Callable[[], bool]:
+        return lambda: sum(state.state in TERMINAL for state in self.states.values()) >= count
+
+
+def tasks(count: int, start: int = 0) -> list[Task]:
+    return [Task(id=f"t{n}", domain="echo", prompt=f"say {n}", difficulty=0.5) for n in range(start, start + count)]
+
+
+def play(kafka: str, prefix: str, passes: Callable[[Task], bool], scene: Callable[[World], Awaitable[None]]) -> None:
+    async def scenario() -> None:
+        async with World(kafka, prefix, passes) as world:
+            await scene(world)
+
+    asyncio.run(scenario())
+
+
+def replayed(service: Service) -> dict[str, Any]:
+    status, report = service.ask("replay")
+    assert status == 0, report
+    assert report["equal"]
+    assert report["violations"] == []
+    found: dict[str, Any] = report
+    return found
+
+
+def test_tasks_are_assigned_on_credits_degraded_and_explained(service: Service, kafka: str, prefix: str) -> None:
+    async def scene(world: World) -> None:
+        await world.submit(*tasks(6))
+        await world.submit(Task(id="lost", domain="nowhere", prompt="?"))
+        service.start()
+        world.slots = 0
+        await world.until(lambda: len(world.states) == 7)
+        assert world.assigned == {}
+        status, found = await asyncio.to_thread(service.ask, "explain", "t0")
+        assert (status, found["state"], len(found["waits_for"])) == (0, "ready", 1)
+        status, found = await asyncio.to_thread(service.ask, "pause", "nowhere")
+        assert (status, "unknown domain" in found) == (2, True)
+        world.slots = 4
+        # Every task at difficulty 0.5 fails and is replaced by one at 0.
+        await world.until(world.ended(13))
+        await world.beat()
+
+    play(kafka, prefix, lambda task: task.difficulty == 0.0, scene)
+    assert service.end(signal.SIGTERM) == 0
+    report = replayed(service)
+    assert (report["submitted"], report["terminal"], report["live"]) == (13, 13, 0)
+    _, found = service.ask("ps")
+    assert found["domains"]["echo"]["states"] == {"degraded": 6, "succeeded": 6}
+
+
+def test_kill_and_flush_lose_nothing(service: Service, kafka: str, redis_url: str, prefix: str) -> None:
+    client = redis_client.Redis.from_url(redis_url)
+
+    async def scene(world: World) -> None:
+        service.start()
+        await world.submit(*tasks(20))
+        await world.until(world.ended(5))
+        service.end(signal.SIGKILL)
+        await world.submit(*tasks(20, 20))
+        service.start()
+        await world.until(world.ended(15))
+        service.end(signal.SIGKILL)
+        client.delete(redis_key(prefix))
+        service.start()
+        await world.until(world.ended(25))
+        client.delete(redis_key(prefix))  # while it runs
+        await world.until(world.ended(40))
+        await world.beat()
+
+    play(kafka, prefix, lambda _: True, scene)
+    assert service.end(signal.SIGTERM) == 0
+    report = replayed(service)
+    assert (report["submitted"], report["terminal"], report["live"]) == (40, 40, 0)
+    _, found = service.ask("ps")
+    assert found["domains"]["echo"]["states"] == {"succeeded": 40}
+    assert found["leases"] == []
+    before = client.hgetall(redis_key(prefix))
+    assert isinstance(before, dict)
+    client.delete(redis_key(prefix))
+    service.start()
+    ends = time.monotonic() + 30
+    while not client.exists(redis_key(prefix)):
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+    service.end(signal.SIGKILL)
+    after = client.hgetall(redis_key(prefix))
+    assert isinstance(after, dict)
+    tasks_of = [{name: value for name, value in found.items() if name.startswith(b"task:")} for found in (before, after)]
+    assert tasks_of[0] == tasks_of[1]
+    client.close()
+
+
+def test_a_lease_that_nobody_renews_is_given_out_again(service: Service, kafka: str, prefix: str) -> None:
+    async def scene(world: World) -> None:
+        service.start()
+        await world.submit(*tasks(1))
+        await world.until(lambda: len(world.assigned) == 1, work=False)
+        await world.until(lambda: len(world.assigned) == 2, work=False)
+        first, second = world.assigned.values()
+        assert (first.attempt, second.attempt) == (1, 2)
+        await world.answer(first)
+        await world.answer(second)
+        await world.until(world.ended(1))
+        assert world.states["t0"].losses == 1
+
+    play(kafka, prefix, lambda _: True, scene)
+
+
+def test_requeue_submits_an_ended_task_again(service: Service, kafka: str, prefix: str) -> None:
+    async def scene(world: World) -> None:
+        service.start()
+        world.slots = 0
+        await world.submit(*tasks(1))
+        await world.until(lambda: "t0" in world.states)
+        status, _ = await asyncio.to_thread(service.ask, "requeue", "t0")
+        assert status == 1, "it is not ended"
+        await world.producer.emit(Outgoing("tasks", TaskCancelled(task_id="t0"), "echo"))
+        await world.until(world.ended(1))
+        status, found = await asyncio.to_thread(service.ask, "requeue", "t0")
+        assert status == 0, found
+        world.slots = 4
+        await world.until(lambda: found["task"] in world.states and world.ended(2)())
+        assert world.states[found["task"]].state == "succeeded"
+
+    play(kafka, prefix, lambda _: True, scene)
+
+
+def test_garbage_on_the_tasks_topic_disturbs_nothing(service: Service, kafka: str, prefix: str) -> None:
+    async def scene(world: World) -> None:
+        service.start()
+        await world.producer.send_raw("tasks", b"\xff\xfe not an event", b"k", [])
+        await world.submit(*tasks(2))
+        await world.until(world.ended(2))
+
+    play(kafka, prefix, lambda _: True, scene)
+    service.end(signal.SIGTERM)
+    assert replayed(service)["submitted"] == 2
+
+
+def test_the_older_of_two_schedulers_is_fenced(service: Service, kafka: str, redis_url: str, prefix: str) -> None:
+    async def scenario() -> None:
+        producer = Producer(kafka, prefix, "p")
+        await producer.start()
+        stores = [Store(redis_url, prefix) for _ in range(2)]
+        from services.scheduler.policies import Policies  # noqa: PLC0415
+        from services.scheduler.snapshot import snapshot, take_changes  # noqa: PLC0415
+
+        recoveries = [Recovery(kafka, prefix, Policies(run="r")) for _ in range(2)]
+        try:
+            for recovery in recoveries:
+                await recovery.start({})
+                await recovery.follow()
+            await asyncio.gather(*(recovery.claim(producer, "r") for recovery in recoveries))
+            epochs = [recovery.state.meta.epoch for recovery in recoveries]
+            assert len(set(epochs)) == 2, "two claims at once must not both win"
+            for number in sorted(range(2), key=lambda index: -epochs[index]):
+                state = recoveries[number].state
+                saving = stores[number].save(
+                    take_changes(state), lambda state=state: snapshot(state), epoch=epochs[number], seq=1, journal=0
+                )
+                if epochs[number] == max(epochs):
+                    assert await saving
+                else:
+                    with pytest.raises(Fenced, match="newer scheduler"):
+                        await saving
+        finally:
+            for recovery, store in zip(recoveries, stores, strict=True):
+                await recovery.stop()
+                await store.close()
+            await producer.stop()
+
+    asyncio.run(scenario())
+
+
+def test_redis_that_is_away_does_not_stop_the_log(service: Service, kafka: str, prefix: str) -> None:
+    service.environment["TEMPER_REDIS"] = "redis://127.0.0.1:1/0"
+
+    async def scene(world: World) -> None:
+        service.start()
+        await world.submit(*tasks(2))
+        await world.until(world.ended(2))
+
+    play(kafka, prefix, lambda _: True, scene)
+    service.end(signal.SIGTERM)
+    assert "rebuilding from the log" in service.log.read_text()
+    status, said = service.ask("ps")
+    assert (status, "Redis cannot be read" in said) == (3, True)
+
+
+def test_no_broker_is_one_line_and_status_3(service: Service) -> None:
+    service.environment["TEMPER_KAFKA"] = "127.0.0.1:1"
+    service.start()
+    assert service.process is not None
+    assert service.process.wait(60) == 3
+    lines = [line for line in service.log.read_text().splitlines() if "no Kafka broker answers" in line]
+    assert len(lines) == 1

@@ -1,0 +1,28 @@
+"""A host that was probed once, and slots of their own for each test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from services.verifier.jail import Host, JailUnavailable, Slot, probe
+
+NUMBERS = count(1)
+
+
+@pytest.fixture(scope="session")
+def host() -> Host:
+    try:
+        return probe()
+    except JailUnavailable as error:
+        pytest.skip(f"no jail on this machine: {error}")
+
+
+@pytest.fixture
+def slot(host: Host, tmp_path: Path) -> Iterator[Slot]:
+    with Slot(f"temper-test-{os.getpid()}-{next(NUMBERS)}", tmp_path, host) as made:
+        yield made

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from services.runtime.blobs import BlobError, Blobs
+
+
+@pytest.mark.parametrize("scheme", ["folder", "memory"])
+def test_round_trip_and_idempotence(tmp_path: Path, scheme: str) -> None:
+    url = str(tmp_path / "blobs") if scheme == "folder" else f"memory://{tmp_path.name}"
+    store = Blobs(url)
+    ref = store.put(b"payload")
+    assert store.put(b"payload") == ref
+    assert ref.size == 7
+    assert Blobs(url).get(ref) == b"payload"
+    assert Blobs(url).get(store.put(b"")) == b""
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    store = Blobs(str(tmp_path))
+    ref = store.put(b"payload")
+    path = Path(ref.uri)
+    path.write_bytes(b"PAYLOAD")
+    with pytest.raises(BlobError, match="another digest"):
+        store.get(ref)
+    path.write_bytes(b"short")
+    with pytest.raises(BlobError, match="damaged"):
+        store.get(ref)
+    path.unlink()
+    with pytest.raises(BlobError, match="missing"):
+        store.get(ref)
+
+
+def test_no_partial_file_is_left(tmp_path: Path) -> None:
+    ref = Blobs(str(tmp_path)).put(b"x" * 100_000)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [Path(ref.uri)]
+
+
+def test_address_in_an_event_cannot_point_elsewhere(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"s")
+    store = Blobs(str(tmp_path / "blobs"))
+    ref = msgspec.structs.replace(store.put(b"payload"), uri=str(secret))
+    assert store.get(ref) == b"payload"
+    with pytest.raises(BlobError, match="no SHA-256"):
+        store.get(msgspec.structs.replace(ref, digest="../../secret"))
+
+
+def test_unknown_scheme_is_one_line() -> None:
+    with pytest.raises(BlobError, match="TEMPER_BLOBS"):
+        Blobs("nowhere://x")
+
+
+def test_unwritable_folder_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(BlobError, match="cannot write"):
+        Blobs(str(tmp_path / "file" / "blobs")).put(b"x")

@@ -1,0 +1,115 @@
+"""A scheduler core with short words for what happens to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from schemas.cards import Ladder, Retry
+from schemas.checkpoints import CheckpointPublished
+from schemas.heartbeats import Released, WorkerHeartbeat
+from schemas.ids import trajectory_id
+from schemas.rewards import TrajectoryVerified
+from schemas.tasks import PolicyRef, Task, TaskSubmitted
+from schemas.verdicts import Part, infra, scored
+from services.scheduler.effects import Assign, Effect, Publish
+from services.scheduler.fold import fold, tick
+from services.scheduler.invariants import invariant
+from services.scheduler.policies import Policies, Policy
+from services.scheduler.state import State
+
+if TYPE_CHECKING:
+    from schemas.assignments import AttemptAssigned
+    from schemas.base import Event
+
+
+class Bench:
+    """One state, a clock that is set by hand, and every effect so far."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.policies = Policies(
+            domains={
+                "a": Policy(retry=Retry(failures=1, infra=2, backoff_s=1.0, backoff_max_s=8.0)),
+                "b": Policy(retry=Retry(failures=0, infra=0), ladder=Ladder(steps=(0.5, 0.0), children=2)),
+            },
+            group_size=2,
+            groups_per_step=4,
+            eta=1,
+            ready_cap=50,
+        )
+        self.now = 1000.0
+        self.effects: list[Effect] = []
+
+    def send(self, event: Event) -> list[Effect]:
+        effects = fold(self.state, self.policies, event, self.now)
+        return self._kept(effects)
+
+    def tick(self, seconds: float = 0.0) -> list[Effect]:
+        self.now += seconds
+        return self._kept(tick(self.state, self.policies, self.now))
+
+    def _kept(self, effects: list[Effect]) -> list[Effect]:
+        self.effects += effects
+        assert invariant(self.state) == []
+        return effects
+
+    def submit(self, name: str, domain: str = "a", **fields: Any) -> list[Effect]:
+        outer = {key: fields.pop(key) for key in ("priority", "idempotency_key", "parent", "level") if key in fields}
+        fields.setdefault("prompt", "2 + 2")
+        return self.send(TaskSubmitted(task=Task(id=name, domain=domain, **fields), **outer))
+
+    def beat(self, worker: str = "w", *, slots: int = 8, released: tuple[str, ...] = (), **fields: Any) -> list[Effect]:
+        reason = fields.pop("reason", "finished")
+        given = tuple(Released(lease_id=lease, reason=reason) for lease in released)
+        fields = {"service": "sampler", "pool": "standard"} | fields
+        return self.send(WorkerHeartbeat(worker=worker, slots=slots, released=given, **fields))
+
+    def verdict(self, task: str, index: int, score: float | None, **fields: Any) -> list[Effect]:
+        entry = self.state.live.get(task)
+        attempt = fields.pop("attempt", entry.attempt if entry else 1)
+        lease = fields.pop("lease_id", entry.lease_id if entry else "gone")
+        verdict = infra("no jail") if score is None else scored([Part(name="tests", weight=1.0, score=score)])
+        return self.send(
+            TrajectoryVerified(
+                trajectory_id=trajectory_id(task, attempt, index),
+                task_id=task,
+                domain="a",
+                purpose="train",
+                attempt=attempt,
+                group_id="g",
+                group_size=2,
+                index=index,
+                lease_id=lease,
+                content="c",
+                verdict=verdict,
+            )
+        )
+
+    def verdicts(self, task: str, *scores: float | None) -> list[Effect]:
+        return [effect for index, score in enumerate(scores) for effect in self.verdict(task, index, score)]
+
+    def checkpoint(self, version: int, **fields: Any) -> list[Effect]:
+        policy = PolicyRef(version=version, uri="v", digest="d")
+        return self.send(CheckpointPublished(**({"run": "run", "policy": policy, "step": version} | fields)))
+
+    @property
+    def assigned(self) -> list[AttemptAssigned]:
+        return [effect.event for effect in self.effects if isinstance(effect, Assign)]
+
+    def phase(self, task: str) -> str:
+        found = self.state.live.get(task) or self.state.ended[task]
+        return found.state
+
+    def said(self, task: str) -> list[str]:
+        return [
+            effect.event.state
+            for effect in self.effects
+            if isinstance(effect, Publish) and effect.event.task_id == task
+        ]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()

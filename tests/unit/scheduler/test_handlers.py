@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from schemas.cards import Card, VerifierTable
+from schemas.run import RunConfig
+from schemas.tasks import Task, TaskSubmitted
+from services.runtime.catalog import CatalogError, Drawn
+from services.scheduler.effects import Derive, Publish, coalesce
+from services.scheduler.handlers import records_of
+from services.scheduler.policies import policies_of
+
+if TYPE_CHECKING:
+    import pytest
+    from conftest import Bench
+
+PARENT = Task(id="p", domain="a", prompt="hard", group_size=4, batch="mine")
+DERIVE = Derive(parent=PARENT, child_id="c", difficulty=0.5, level=1, index=0, seed=9, priority=3, trace="tr")
+
+
+class Draws:
+    """A catalog that knows domain `a`."""
+
+    def sample(self, domain: str, **how: object) -> list[Drawn]:
+        if domain != "a":
+            raise CatalogError(f"unknown domain {domain!r}")
+        assert how == {"split": "train", "seed": 9, "count": 1, "difficulty": 0.5}
+        return [Drawn(Task(id="drawn", domain=domain, prompt="easy", difficulty=0.5), "gold")]
+
+
+def test_a_sub_task_is_submitted_in_its_parent_s_name() -> None:
+    first, again = (records_of([DERIVE], Draws(), epoch=1, seq=1) for _ in range(2))
+    assert first == again
+    out = first[0]
+    assert isinstance(out.event, TaskSubmitted)
+    assert (out.topic, out.key, out.traceparent) == ("tasks", "a", "tr")
+    assert (out.event.task.id, out.event.parent, out.event.level, out.event.priority) == ("c", "p", 1, 3)
+    assert (out.event.task.group_size, out.event.task.batch, out.event.task.prompt) == (4, "mine", "easy")
+
+
+def test_a_domain_that_cannot_yield_one_is_said_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    lost = msgspec.structs.replace(DERIVE, parent=msgspec.structs.replace(PARENT, domain="z"))
+    with caplog.at_level(logging.WARNING):
+        assert records_of([lost], Draws(), epoch=1, seq=1) == []
+    assert "gets no simpler sub-task" in caplog.text
+
+
+def test_records_have_keys_and_identities_that_last(bench: Bench) -> None:
+    bench.submit("t")
+    bench.beat()
+    effects = bench.tick() + bench.tick(31.0)
+    records = records_of(effects, Draws(), epoch=1, seq=7)
+    assert [record.topic for record in records] == [
+        "assignments.standard",
+        "task-states",
+        "assignments.standard",
+        "task-states",
+    ]
+    assert records[0].key == records[2].key == bench.assigned[0].group_id
+    assert records[1].key == "t"
+    assert len({record.id for record in records}) == 4
+    assert records == records_of(effects, Draws(), epoch=1, seq=7)
+
+
+def test_only_the_last_state_of_a_task_goes_out(bench: Bench) -> None:
+    bench.submit("t")
+    bench.submit("u")
+    bench.beat(slots=1)
+    bench.tick()
+    bench.verdicts("t", 1.0, 1.0)
+    bench.submit("u", prompt="other")
+    kept = [effect.event for effect in coalesce(bench.effects) if isinstance(effect, Publish)]
+    assert [(event.task_id, event.state) for event in kept] == [
+        ("u", "ready"),
+        ("t", "succeeded"),
+        ("u", "rejected"),
+        ("u", "ready"),
+    ]
+
+
+def test_policies_follow_cards_and_run() -> None:
+    card = Card(name="a", layer="tool", summary="s", generator="m:f", verifier=VerifierTable(family="format"))
+    policies = policies_of({"a": card}, RunConfig())
+    assert policies.of("a").layer == "tool"
+    assert policies.of("a").sampling.max_tokens == card.sampling.max_tokens
+    assert policies.digest() == policies_of({"a": card}, RunConfig()).digest()
+    other = policies_of({"a": msgspec.structs.replace(card, weight=2.0)}, RunConfig())
+    assert other.digest() != policies.digest()

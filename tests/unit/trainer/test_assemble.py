@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from schemas.trajectories import content_digest
+from services.trainer.assemble import Assembler, Place, Saved
+
+Make = Callable[..., tuple[list[Any], list[Any]]]
+
+
+class Feed:
+    """Writes events at rising offsets."""
+
+    def __init__(self, assembler: Assembler) -> None:
+        self.assembler = assembler
+        self.positions = {"trajectories/0": 0, "rewards/0": 0}
+
+    def __call__(self, *records: Any, now: float = 0.0) -> None:
+        for record in records:
+            topic = "trajectories" if hasattr(record, "token_ids") else "rewards"
+            place = Place(sum(self.positions.values()), topic, 0, self.positions[f"{topic}/0"])
+            self.positions[f"{topic}/0"] += 1
+            add = self.assembler.add_sample if topic == "trajectories" else self.assembler.add_verdict
+            add(record, place, now)
+
+
+@pytest.fixture
+def feed() -> Feed:
+    return Feed(Assembler(vocabulary=61, max_staleness=8, timeout_s=10.0))
+
+
+def test_groups_leave_in_order_of_completion_and_only_once(feed: Feed, make_events: Make) -> None:
+    (a, va), (b, vb) = make_events(1), make_events(2)
+    feed(*a, *va[:-1], *b, *vb)
+    assert feed.assembler.ready == 1
+    feed(va[-1])
+    first, second = feed.assembler.take(5, 0)
+    assert [first.id, second.id] == [b[0].group_id, a[0].group_id]
+    feed(*a, *va)
+    assert not feed.assembler.due(1)
+    assert feed.assembler.counts.duplicates == 8
+
+
+def test_verdicts_before_trajectories(feed: Feed, make_events: Make) -> None:
+    samples, verdicts = make_events(1)
+    feed(*verdicts, *samples[:-1])
+    assert not feed.assembler.due(1)
+    feed(samples[-1])
+    assert feed.assembler.due(1)
+
+
+def test_the_sample_is_the_one_the_first_verdict_was_given_for(feed: Feed, make_events: Make) -> None:
+    samples, verdicts = make_events(1)
+    again = msgspec.structs.replace(samples[0], text="other", logprobs=[-1.0] * len(samples[0].token_ids))
+    late = msgspec.structs.replace(verdicts[0], content=content_digest(again.token_ids, "other"))
+    feed(again, *samples, verdicts[0], late, *verdicts[1:])
+    member = feed.assembler.take(1, 0)[0].members[0]
+    assert member.trajectory == samples[0]
+    assert feed.assembler.counts.duplicates == 2
+
+
+def test_infrastructure_faults_are_masked_and_need_no_trajectory(feed: Feed, make_events: Make) -> None:
+    samples, verdicts = make_events(1, faults=frozenset({1, 2}))
+    feed(samples[0], samples[3], *verdicts)
+    group = feed.assembler.take(1, 0)[0]
+    assert [member.reward is None for member in group.members] == [False, True, True, False]
+
+
+def test_one_score_is_no_group(feed: Feed, make_events: Make) -> None:
+    samples, verdicts = make_events(1, faults=frozenset({1, 2, 3}))
+    feed(*samples, *verdicts)
+    assert not feed.assembler.due(1)
+    assert feed.assembler.counts.unusable == 1
+    assert feed.assembler.low_water(feed.positions) == feed.positions
+
+
+def test_stale_groups_are_rejected_and_the_step_goes_ahead_without_them(
+    feed: Feed, make_events: Make
+) -> None:
+    for number, version in ((1, 0), (2, 9), (3, 9)):
+        samples, verdicts = make_events(number, version=version)
+        feed(*samples, *verdicts)
+    taken = feed.assembler.take(3, 9)
+    assert [group.oldest for group in taken] == [9, 9]
+    assert feed.assembler.counts.stale == 1
+    assert feed.assembler.shortfall == 0
+
+
+def test_a_stale_group_leaves_a_shortfall_that_the_next_step_uses_up(feed: Feed, make_events: Make) -> None:
+    for number, version in ((1, 0), (2, 9), (3, 9), (4, 9)):
+        samples, verdicts = make_events(number, version=version)
+        feed(*samples, *verdicts)
+    assert len(feed.assembler.take(2, 9)) == 2
+    assert feed.assembler.shortfall == 1
+    assert feed.assembler.due(2)
+    assert len(feed.assembler.take(2, 9)) == 1
+    assert feed.assembler.shortfall == 0
+
+
+def test_groups_that_wait_too_long_are_forgotten_and_do_not_come_back(feed: Feed, make_events: Make) -> None:
+    samples, verdicts = make_events(1)
+    feed(*samples, *verdicts[:3], now=100.0)
+    assert feed.assembler.expire(110.0) == []
+    assert feed.assembler.expire(110.1) == [samples[0].group_id]
+    feed(verdicts[3], now=111.0)
+    assert feed.assembler.waiting == feed.assembler.ready == 0
+    assert feed.assembler.shortfall == 1, "three of four scores: the scheduler counted it as delivered"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"logprobs": [math.nan]},
+        {"logprobs": []},
+        {"token_ids": [61]},
+        {"prompt_ids": []},
+        {"spans": ()},
+    ],
+)
+def test_a_sample_that_contradicts_itself_is_masked(
+    feed: Feed, make_events: Make, change: dict[str, Any]
+) -> None:
+    samples, verdicts = make_events(1)
+    bad = msgspec.structs.replace(samples[0], **change)
+    verdict = msgspec.structs.replace(verdicts[0], content=content_digest(bad.token_ids, bad.text))
+    feed(bad, *samples[1:], verdict, *verdicts[1:])
+    assert feed.assembler.take(1, 0)[0].members[0].reward is None
+    assert feed.assembler.counts.malformed == 1
+
+
+def test_a_score_that_is_no_number_is_masked(feed: Feed, make_events: Make) -> None:
+    samples, verdicts = make_events(1)
+    broken = msgspec.structs.replace(
+        verdicts[0], verdict=msgspec.structs.replace(verdicts[0].verdict, score=math.nan)
+    )
+    feed(*samples, broken, *verdicts[1:])
+    assert feed.assembler.take(1, 0)[0].members[0].reward is None
+
+
+def test_an_index_outside_the_group_and_evaluations_are_ignored(feed: Feed, make_events: Make) -> None:
+    samples, verdicts = make_events(1)
+    feed(msgspec.structs.replace(verdicts[0], index=4))
+    assert feed.assembler.counts.malformed == 1
+    evaluation = make_events(2, purpose="eval")
+    feed(*evaluation[0], *evaluation[1])
+    assert feed.assembler.ready == feed.assembler.waiting == 0
+    feed(*samples, *verdicts)
+    assert feed.assembler.ready == 1
+
+
+def test_low_water_covers_what_has_not_left_and_a_restart_reads_it(feed: Feed, make_events: Make) -> None:
+    (a, va), (b, vb) = make_events(1), make_events(2)
+    feed(*a, *b[:2], *va, *vb[:1])
+    feed.assembler.take(1, 0)
+    low = feed.assembler.low_water(feed.positions)
+    assert low == {"trajectories/0": 4, "rewards/0": 4}
+    saved = msgspec.json.decode(msgspec.json.encode(feed.assembler.save(feed.positions)), type=Saved)
+    restarted = Feed(Assembler(vocabulary=61, max_staleness=8, timeout_s=10.0, version=1, saved=saved))
+    restarted.positions = dict(low)
+    restarted(*b, *vb)
+    assert [group.id for group in restarted.assembler.take(1, 1)] == [b[0].group_id]
+
+
+def test_records_read_again_after_a_restart_are_no_duplicates(feed: Feed, make_events: Make) -> None:
+    (a, va), (b, _) = make_events(1), make_events(2)
+    feed(b[0], *a, *va)
+    feed.assembler.take(1, 0)
+    restarted = Feed(
+        Assembler(
+            vocabulary=61,
+            max_staleness=8,
+            timeout_s=10.0,
+            version=1,
+            saved=feed.assembler.save(feed.positions),
+        )
+    )
+    restarted(b[0], *a)
+    assert restarted.assembler.counts.reread == 4
+    assert restarted.assembler.counts.duplicates == 0
+    assert restarted.assembler.ready == 0
+
+
+def test_ids_are_kept_no_longer_than_they_could_pass_as_fresh(feed: Feed, make_events: Make) -> None:
+    for number in range(30):
+        samples, verdicts = make_events(number, version=number)
+        feed(*samples, *verdicts)
+        assert len(feed.assembler.take(1, number)) == 1
+    assert len(feed.assembler.save({}).finished) == 9
+    old = make_events(3, version=3)
+    feed(*old[0], *old[1])
+    assert feed.assembler.take(1, 30) == []

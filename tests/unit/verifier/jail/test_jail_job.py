@@ -1,0 +1,78 @@
+"""A malformed job or limit is refused with one line before anything is started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from services.verifier.jail import FileEntry, Job, JobError, Limits
+from services.verifier.jail.config import HEADER, job_bytes
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"wall_s": -1},
+        {"wall_s": 0},
+        {"wall_s": float("nan")},
+        {"cpu_s": float("inf")},
+        {"memory_bytes": 0},
+        {"pids": -3},
+        {"pids": 1},
+        {"output_bytes": 0},
+        {"disk_bytes": 1},
+        {"inodes": 0},
+        {"file_bytes": 1 << 60},
+    ],
+)
+def test_limits_that_make_no_sense(bad: dict[str, Any]) -> None:
+    with pytest.raises(JobError, match=f"limit {next(iter(bad))} is"):
+        Limits(**bad)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/a", "a/../b", "..", ".", "a//b", "a/", "a\0b", "n" * 256, "/".join("d" * 65), "\ud800"]
+)
+def test_paths_that_leave_the_folder(path: str) -> None:
+    with pytest.raises(JobError):
+        Job(argv=("x",), files={path: FileEntry(b"")})
+    with pytest.raises(JobError):
+        Job(argv=("x",), trusted={path: FileEntry(b"")})
+
+
+def test_a_file_cannot_also_be_a_folder() -> None:
+    with pytest.raises(JobError, match="given as a file too"):
+        Job(argv=("x",), files={"a/b": FileEntry(b""), "a": FileEntry(b"")})
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"argv": ()},
+        {"argv": ("",)},
+        {"argv": ("a", "b\0c")},
+        {"argv": ("a", "x" * 131_072)},
+        {"argv": ("a", *["x" * 100_000] * 20)},
+        {"argv": ("a",), "env": {"": "x"}},
+        {"argv": ("a",), "env": {"A=B": "x"}},
+        {"argv": ("a",), "env": {"A": "x\0"}},
+    ],
+)
+def test_commands_that_cannot_be_started(bad: dict[str, Any]) -> None:
+    with pytest.raises(JobError):
+        Job(**bad)
+
+
+def test_job_description_holds_every_string_in_order() -> None:
+    job = Job(argv=("prog", "", "two words", "é\udcff"), env={"A": "1", "HOME": "/t"}, report=True)
+    data = job_bytes(job)
+    _, argc, envc, report, cpu_s, file_bytes, _ = HEADER.unpack_from(data)
+    strings = data[HEADER.size :].split(b"\0")
+    assert strings.pop() == b""
+    assert strings[:argc] == [b"prog", b"", b"two words", b"\xc3\xa9\xff"]
+    assert len(strings) == argc + envc
+    assert b"A=1" in strings
+    assert [s for s in strings if s.startswith(b"HOME=")] == [b"HOME=/t"]
+    assert (report, file_bytes) == (1, 16 << 20)
+    assert cpu_s > job.limits.cpu_s

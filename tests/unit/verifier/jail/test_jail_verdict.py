@@ -1,0 +1,84 @@
+"""The cause follows the facts in a fixed order; only when there is none is it our fault."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from services.verifier.jail.job import Limits
+from services.verifier.jail.supervise import Ending, KillReason, Status, parse_status
+from services.verifier.jail.verdict import Evidence, judge
+
+NONE = Evidence(0, 0, disk_full=False)
+ALL = Evidence(1, 1, disk_full=True)
+
+
+def ended(
+    code: int | None = None, signal: int | None = None, killed: KillReason = "", started: float | None = 1.0
+) -> Ending:
+    return Ending(killed, Status(started, 2.0, code, signal), 1.0, 0.1, 0, "last words")
+
+
+@pytest.mark.parametrize(
+    ("ending", "evidence", "cause"),
+    [
+        (ended(0), NONE, "exit"),
+        (ended(255), NONE, "exit"),
+        (ended(None, 9), NONE, "signal"),
+        (ended(killed="wall"), ALL, "wall"),
+        (ended(killed="cpu"), ALL, "cpu"),
+        (ended(killed="output"), ALL, "output"),
+        (ended(None, 9), ALL, "memory"),
+        (ended(0), Evidence(1, 0, disk_full=False), "memory"),
+        (ended(1), Evidence(0, 1, disk_full=True), "pids"),
+        (ended(1), Evidence(0, 0, disk_full=True), "disk"),
+        (ended(None, 25), NONE, "disk"),
+        (ended(0), Evidence(0, 5, disk_full=True), "exit"),
+        (ended(killed="setup", started=None), NONE, "infra"),
+        (ended(started=None), NONE, "infra"),
+        (ended(), NONE, "infra"),
+        (ended(started=None), ALL, "memory"),
+    ],
+)
+def test_order(ending: Ending, evidence: Evidence, cause: str) -> None:
+    assert judge(ending, evidence, Limits())[0] == cause
+
+
+def test_infra_says_why() -> None:
+    assert "last words" in judge(ended(started=None), NONE, Limits())[1]
+
+
+def test_survivors_are_our_fault() -> None:
+    ending = ended(0)
+    ending.survivors = 2
+    assert judge(ending, NONE, Limits())[0] == "infra"
+
+
+def test_a_limit_met_but_not_fatal_is_mentioned() -> None:
+    assert "forks refused" in judge(ended(0), Evidence(0, 1, disk_full=False), Limits())[1]
+
+
+def test_a_program_that_is_not_there() -> None:
+    ending = ended(127)
+    ending.status.exec_errno = errno.ENOENT
+    assert judge(ending, NONE, Limits()) == (
+        "exit",
+        "the program could not be started: No such file or directory",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (b"", Status()),
+        (b"start 1000000000\n", Status(1.0)),
+        (b"start 1000000000\nexit 0 2000000000\n", Status(1.0, 2.0, 0)),
+        (b"start 1000000000\nsignal 11 2000000000\n", Status(1.0, 2.0, None, 11)),
+        (b"start 1000000000\nexit 0 20000", Status(1.0)),
+        (b"start 1000000000\nnoexec 2 5\nexit 127 2000000000\n", Status(1.0, 2.0, 127, None, 2)),
+        (b"\nnonsense\n", Status()),
+    ],
+)
+def test_status_lines(text: bytes, status: Status) -> None:
+    assert parse_status(text) == status

@@ -1,0 +1,228 @@
+"""The pool against worker processes that do what the submission says; no jail is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.cards import parse_card
+from schemas.tasks import Task
+from services.verifier.jail import JailUnavailable
+from services.verifier.pool import Judged, Pool
+
+CARD = parse_card(
+    'name="d"\nlayer="tool"\nsummary="s"\ngenerator="m:f"\n[verifier]\nfamily="format"\n[limits]\nwall_s=0.1\n', "card"
+)
+TASK = Task(id="t", domain="d", prompt="p", spec={"constraints": [{"id": "case:upper"}]})
+WORKER = """
+import os, sys, time
+from pathlib import Path
+from services.verifier.frames import HEAD, Ready, Reply, Request, encode, size
+from schemas.verdicts import Part, scored
+import msgspec
+mode, log = sys.argv[1], Path(sys.argv[2])
+out, source = sys.stdout.buffer, sys.stdin.buffer
+def send(frame):
+    out.write(frame); out.flush()
+if mode == "unable":
+    send(encode(Ready(error="nsjail is missing: install it")))
+    raise SystemExit(3)
+if mode == "silent":
+    raise SystemExit(1)
+send(encode(Ready(isolation="none: a test")))
+while head := source.read(HEAD):
+    request = msgspec.msgpack.decode(source.read(size(head)), type=Request)
+    word = request.submission.decode()
+    with log.open("a") as file:
+        file.write(f"{request.task.domain} {word}\\n")
+    lines = log.read_text().splitlines()
+    if word == "die" or (word == "die once" and lines.count(f"{request.task.domain} {word}") == 1):
+        os._exit(1)
+    if word == "hang":
+        if os.fork() == 0:
+            time.sleep(600)
+        time.sleep(600)
+    if word == "babble":
+        send(b"\\0\\0\\0\\4zzzz")
+        continue
+    if word.startswith("sleep"):
+        time.sleep(0.2)
+    score = len(lines) / 1000 if word == "fickle" else 0.5
+    send(encode(Reply(verdict=scored([Part(name="p", weight=1.0, score=score)]), jail_runs=1, jail_cpu_s=0.25)))
+"""
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Callable[..., Any]:
+    """Run `scenario(pool)` on a started pool and check that no worker outlives it; returns what the workers executed."""
+    script, log = tmp_path / "worker.py", tmp_path / "log"
+    script.write_text(WORKER)
+    log.touch()
+
+    def run(scenario: Callable[[Pool], Awaitable[Any]], mode: str = "work", **options: Any) -> tuple[Any, list[str]]:
+        async def go() -> Any:
+            command = (sys.executable, str(script), mode, str(log))
+            domains = {"d": CARD, "e": CARD}
+            pool = Pool(domains, tmp_path, command=command, **({"slots": 1, "margin_s": 0.9} | options))
+            await pool.start()
+            pids = pool.pids
+            try:
+                async with asyncio.timeout(30):
+                    return await scenario(pool)
+            finally:
+                pids += pool.pids
+                await pool.close()
+                assert not any(alive(pid) for pid in pids)
+
+        return asyncio.run(go()), log.read_text().splitlines()
+
+    return run
+
+
+def alive(pid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}")
+
+
+def test_verdicts_come_back_and_are_counted(drive: Any) -> None:
+    async def scenario(pool: Pool) -> tuple[list[Judged], dict[str, float]]:
+        return await asyncio.gather(*(pool.judge(TASK, b"a%d" % n) for n in range(5))), pool.stats
+
+    (judged, stats), log = drive(scenario, slots=2)
+    assert [each.verdict.score for each in judged] == [0.5] * 5
+    assert len(log) == 5
+    assert (stats["jobs"], stats["scored"], stats["jail_runs"], stats["jail_cpu_s"]) == (5, 5, 5, 1.25)
+
+
+def test_the_same_answer_is_executed_once_also_while_it_runs(drive: Any) -> None:
+    async def scenario(pool: Pool) -> list[bool]:
+        together = await asyncio.gather(*(pool.judge(TASK, b"sleep") for _ in range(4)))
+        return [each.cached for each in (*together, await pool.judge(TASK, b"sleep"))]
+
+    cached, log = drive(scenario, cache=10)
+    assert cached == [False, True, True, True, True]
+    assert log == ["d sleep"]
+
+
+def test_without_a_cache_every_answer_is_executed(drive: Any) -> None:
+    async def scenario(pool: Pool) -> None:
+        await asyncio.gather(*(pool.judge(TASK, b"a") for _ in range(3)))
+
+    assert drive(scenario)[1] == ["d a"] * 3
+
+
+def test_a_worker_that_dies_is_replaced_and_the_answer_tried_once_more(drive: Any) -> None:
+    async def scenario(pool: Pool) -> tuple[Judged, Judged, Judged, float]:
+        once = await pool.judge(TASK, b"die once")
+        always = await pool.judge(TASK, b"die")
+        return once, always, await pool.judge(TASK, b"a"), pool.stats["workers_lost"]
+
+    (once, always, after, lost), log = drive(scenario)
+    assert once.verdict.score == 0.5
+    assert (always.verdict.outcome, always.verdict.score) == ("infra", None)
+    assert "lost 2 times: it died" in always.verdict.evidence
+    assert after.verdict.score == 0.5
+    assert lost == 3
+    assert log.count("d die") == 2
+
+
+def test_a_worker_that_hangs_is_killed_with_its_children(drive: Any) -> None:
+    async def scenario(pool: Pool) -> tuple[float, Judged, list[int]]:
+        first = pool.pids
+        started = time.monotonic()
+        judged = await pool.judge(TASK, b"hang")
+        return time.monotonic() - started, judged, first
+
+    (took, judged, first), _ = drive(scenario)
+    assert judged.verdict.outcome == "infra"
+    assert took < 8.0
+    for pid in first:
+        assert not group_members(pid)
+
+
+def group_members(group: int) -> list[str]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it ended meanwhile
+            if int(fields[2]) == group and fields[0] != "Z":
+                found.append(entry.name)
+    return found
+
+
+def test_a_reply_that_is_none_costs_the_worker(drive: Any) -> None:
+    judged, _ = drive(lambda pool: pool.judge(TASK, b"babble"))
+    assert "no frame" in judged.verdict.evidence
+
+
+def test_a_share_is_verified_again_and_disagreements_are_counted(drive: Any) -> None:
+    async def scenario(pool: Pool) -> dict[str, float]:
+        for word in (b"a", b"fickle"):
+            await pool.judge(TASK, word)
+        while pool.unfinished:
+            await asyncio.sleep(0.01)
+        return dict(pool.stats)
+
+    stats, log = drive(scenario, reverify=1.0, cache=10)
+    assert log == ["d a", "d a", "d fickle", "d fickle"]
+    assert (stats["reverified"], stats["disagreements"], stats["jobs"]) == (2, 1, 2)
+
+
+def test_a_domain_with_much_to_do_does_not_hold_up_another(drive: Any) -> None:
+    other = Task(id="t", domain="e", prompt="p", spec=TASK.spec)
+
+    async def scenario(pool: Pool) -> None:
+        busy = [asyncio.create_task(pool.judge(TASK, b"sleep%d" % n)) for n in range(4)]
+        await asyncio.sleep(0.05)
+        await asyncio.gather(pool.judge(other, b"a"), *busy)
+
+    log = drive(scenario)[1]
+    assert log.index("e a") <= 2
+
+
+def test_a_full_queue_makes_callers_wait_and_loses_nothing(drive: Any) -> None:
+    async def scenario(pool: Pool) -> list[Judged]:
+        waiting = [asyncio.create_task(pool.judge(TASK, b"b%d" % n)) for n in range(20)]
+        await asyncio.sleep(0)
+        assert pool.unfinished <= 3
+        return await asyncio.gather(*waiting)
+
+    judged, log = drive(scenario, queue_limit=2)
+    assert len(judged) == len(log) == 20
+
+
+def test_an_unknown_domain_is_no_score(drive: Any) -> None:
+    judged, log = drive(lambda pool: pool.judge(Task(id="t", domain="nowhere", prompt="p"), b"a"))
+    assert judged.verdict.outcome == "infra"
+    assert "nowhere" in judged.verdict.evidence
+    assert log == []
+
+
+def test_closing_ends_what_is_waiting(drive: Any) -> None:
+    async def scenario(pool: Pool) -> list[asyncio.Task[Judged]]:
+        waiting = [asyncio.create_task(pool.judge(TASK, b"sleep%d" % n)) for n in range(6)]
+        await asyncio.sleep(0.1)
+        await pool.close()
+        await asyncio.wait(waiting, timeout=5)
+        return waiting
+
+    waiting, _ = drive(scenario)
+    assert all(task.done() for task in waiting)
+    assert waiting[-1].result().verdict.evidence == "the verifier was stopped"
+
+
+@pytest.mark.parametrize(("mode", "said"), [("unable", "nsjail is missing: install it"), ("silent", "did not start")])
+def test_no_jail_no_pool(drive: Any, mode: str, said: str) -> None:
+    with pytest.raises(JailUnavailable) as caught:
+        drive(lambda pool: pool.judge(TASK, b"a"), mode, slots=2)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
