@@ -7,13 +7,12 @@ export UV_PYTHON_DOWNLOADS=never
 unset PYTHONHOME PYTHONPATH VIRTUAL_ENV
 
 stamp=.venv/temper-setup.stamp
-init=services/verifier/jail/init.c
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 3; }
 
 inputs() {
-    cat deploy/setup.sh .python-version requirements/*.txt deploy/broker/jgo.lock.toml pyproject.toml "$init" 2>/dev/null |
+    cat deploy/setup.sh .python-version requirements/*.txt deploy/broker/jgo.lock.toml pyproject.toml services/verifier/jail/*.c 2>/dev/null |
         sha256sum | cut -d ' ' -f 1
     # An environment does not survive being moved.
     pwd -P
@@ -22,7 +21,7 @@ inputs() {
 complete() {
     [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$(inputs)" ] &&
         .venv/bin/python -c '' 2>/dev/null && [ -x .venv/bin/temper ] && [ -d .venv/temper-broker/jars ] &&
-        { [ ! -f "$init" ] || [ -x services/verifier/jail/build/init ]; }
+        [ -n "$(ls services/verifier/jail/build 2>/dev/null)" ]
 }
 
 has_libnl() { ldconfig -p 2>/dev/null | grep -q 'libnl-route-3\.so\.200'; }
@@ -83,11 +82,10 @@ locked() {
         -r "requirements/$1.txt" || fail "the packages of requirements/$1.txt could not be installed"
 }
 
-jail_init() {
-    [ -f "$init" ] || return 0
-    mkdir -p services/verifier/jail/build
+jail() {
     say "building the jail's init"
-    gcc -O2 -Wall -Wextra -static -o services/verifier/jail/build/init "$init" || fail "$init does not compile"
+    .venv/bin/python -c 'from services.verifier.jail.binaries import build_all; build_all()' ||
+        fail "the jail's init does not compile"
 }
 
 broker() {
@@ -104,6 +102,6 @@ complete && { say "up to date"; exit 0; }
 rm -f "$stamp"
 system_packages
 environment
-jail_init
+jail
 inputs >"$stamp"
 say "done"

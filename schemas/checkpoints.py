@@ -19,6 +19,8 @@ class CheckpointPublished(Event, frozen=True, kw_only=True):
     """Optimiser steps that led to it; version 0 is the base model."""
     final: bool = False
     """No further version of this run follows."""
+    groups: tuple[str, ...] = ()
+    """Ids of the groups that the step consumed: a group is in one version at most."""
     metrics: dict[str, float] = {}
     """Figures of the step: loss, reward, tokens, seconds by phase, staleness, per-layer and per-domain reward."""
 

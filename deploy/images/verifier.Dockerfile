@@ -4,9 +4,9 @@ WORKDIR /app
 COPY requirements/verifier.txt requirements.txt
 RUN python -m venv /venv && /venv/bin/pip install --no-cache-dir --no-deps --require-hashes -r requirements.txt
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev
-COPY services/verifier/jail services/verifier/jail
-RUN mkdir -p services/verifier/jail/build && for part in init launch; do \
-      gcc -O2 -static -o services/verifier/jail/build/$part services/verifier/jail/$part.c; done
+COPY services/__init__.py services/__init__.py
+COPY services/verifier services/verifier
+RUN /venv/bin/python -c 'from services.verifier.jail.binaries import build_all; build_all()'
 
 FROM python:3.12-slim-bookworm
 # nsjail needs libnl; the jail runs the system's own interpreter; its init is compiled here and the compiler left out.

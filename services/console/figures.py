@@ -76,7 +76,8 @@ def add(figures: Figures, topic: str, event: Event) -> None:
                 figures.duplicates += 1
                 return
             figures.verified.add(event.trajectory_id)
-            figures.outcomes[event.verdict.outcome] += 1
+            # A verdict on no sample stands for one that was given up, mostly on cancellation: not a fault of a verifier.
+            figures.outcomes[event.verdict.outcome if event.content else "abandoned"] += 1
             figures.cached += event.cached
             figures.executed += not event.cached
             figures.seconds["verifying"] += event.duration_s
@@ -147,6 +148,7 @@ def summary(
                 "samples": row.samples,
             }
     steps = sorted(figures.steps, key=lambda step: step.policy.version)
+    trained = Counter(group for step in steps for group in step.groups)
     return {
         "seed": seed,
         "wall_s": round(wall_s, 1),
@@ -170,10 +172,8 @@ def summary(
         "abandoned": figures.abandoned,
         "verdicts": {"executed": figures.executed, "cached": figures.cached},
         "tokens": figures.tokens,
-        "groups_trained": int(sum(step.metrics.get("groups", 0.0) for step in steps)),
-        "groups_trained_twice": int(
-            max((step.metrics.get("groups_twice", 0.0) for step in steps), default=0.0)
-        ),
+        "groups_trained": len(trained),
+        "groups_trained_twice": sum(count - 1 for count in trained.values()),
         "seconds": {name: round(value, 1) for name, value in sorted(figures.seconds.items())},
         "restarts": restarts,
         "replay": replay,

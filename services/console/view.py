@@ -74,7 +74,7 @@ def observe(view: View, event: Event, at: float) -> None:
             if known is not None and event.state == "backoff" and event.losses:
                 view.losses += 1
         case TrajectoryVerified():
-            view.outcomes[event.verdict.outcome] += 1
+            view.outcomes[event.verdict.outcome if event.content else "abandoned"] += 1
             view.cached += event.cached
             view.verdict_times.append(at)
         case CheckpointPublished():

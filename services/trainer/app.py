@@ -39,7 +39,13 @@ async def run(process: Process, life: Lifecycle) -> None:
         record = session.record
         # Also when resuming: the process may have ended between the files and the event.
         await producer.emit(
-            handlers.published(record.run, session.policy, final=record.final, metrics=record.metrics)
+            handlers.published(
+                record.run,
+                session.policy,
+                final=record.final,
+                metrics=record.metrics,
+                groups=record.groups,
+            )
         )
         if record.final:
             return

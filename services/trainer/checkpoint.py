@@ -61,6 +61,8 @@ class TrainerRecord(msgspec.Struct, frozen=True, kw_only=True):
     scales: dict[str, float] = {}
     """Running deviation by domain."""
     python_rng: Any = None
+    groups: tuple[str, ...] = ()
+    """Ids of the groups that the step consumed."""
     metrics: dict[str, float] = {}
     """Figures of the step that led here, saving time excepted."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from schemas import topics
 from schemas.checkpoints import CheckpointPublished
@@ -36,10 +36,17 @@ def feed(assembler: Assembler, records: Iterable[Record], now: float) -> int:
     return used
 
 
-def published(run: str, policy: PolicyRef, *, final: bool, metrics: Mapping[str, float]) -> Outgoing:
+def published(
+    run: str, policy: PolicyRef, *, final: bool, metrics: Mapping[str, float], groups: Sequence[str] = ()
+) -> Outgoing:
     """The event of a version; written again after a restart it has the same id, so that readers know it."""
     event = CheckpointPublished(
-        run=run, policy=policy, step=policy.version, final=final, metrics=dict(metrics)
+        run=run,
+        policy=policy,
+        step=policy.version,
+        final=final,
+        groups=tuple(groups),
+        metrics=dict(metrics),
     )
     return Outgoing(
         topic=topics.CHECKPOINTS.name,

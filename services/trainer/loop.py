@@ -165,5 +165,7 @@ class Loop:
     async def _publish(self, metrics: Mapping[str, float]) -> None:
         record = self._session.record
         await self._writer.emit(
-            handlers.published(record.run, self._session.policy, final=record.final, metrics=metrics)
+            handlers.published(
+                record.run, self._session.policy, final=record.final, metrics=metrics, groups=record.groups
+            )
         )

@@ -14,14 +14,10 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging as transformers_logging
 
-from services.runtime.errors import BadInput
+from services.runtime.models import ModelError
 from services.trainer.batch import Micro
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
-
-
-class ModelError(BadInput):
-    """A model folder that cannot be trained; the message names the folder and what is missing."""
 
 
 class LanguageModel:

@@ -17,6 +17,7 @@ import torch
 from schemas.cards import Card
 from schemas.tasks import PolicyRef
 from services.runtime.errors import Unavailable
+from services.runtime.models import default_cache, resolve_model
 from services.trainer import canary as canaries
 from services.trainer import examples
 from services.trainer.advantages import Norm, advantages
@@ -24,7 +25,6 @@ from services.trainer.assemble import Group, Saved
 from services.trainer.checkpoint import Checkpoint, Store, TrainerRecord, assets, special_tokens
 from services.trainer.learner import Learned, Learner
 from services.trainer.model import load_model, pick_device
-from services.trainer.package import resolve
 from services.trainer.schedule import learning_rate
 from services.trainer.settings import Settings
 
@@ -60,6 +60,7 @@ class Session:
         self._last = last
         self._scales = dict(last.record.scales)
         self.version = last.record.version
+        self._groups: tuple[str, ...] = ()
 
     @property
     def vocabulary(self) -> int:
@@ -101,6 +102,7 @@ class Session:
         seen = examples.figures(groups, relative, self.version, self._cards)
         self._scales = relative.scales
         self.version += 1
+        self._groups = tuple(group.id for group in groups)
         return seen | _figures(learned) | {"lr": rate, "train_s": time.monotonic() - began}
 
     def save(
@@ -136,6 +138,7 @@ class Session:
                 assembly=assembly,
                 scales=self._scales,
                 python_rng=self._learner.shuffle.getstate(),
+                groups=self._groups,
                 metrics=dict(metrics),
             ),
         )
@@ -174,7 +177,7 @@ def open_session(settings: Settings, cards: Mapping[str, Card]) -> tuple[Session
         learner.shuffle.setstate((version, tuple(words), gauss))
         return Session(settings, cards, store, learner, found), False
     torch.manual_seed(settings.seed)
-    base = resolve(settings.model, settings.folder / "base")
+    base = resolve_model(settings.model, default_cache())
     model = load_model(base, device)
     small = assets(base)
     fresh = Checkpoint(

@@ -31,7 +31,7 @@ def make_pool(catalog: Catalog, chosen: Settings) -> Pool:
     section = chosen.verifier
     return Pool(
         catalog.cards,
-        chosen.slots_root,
+        chosen.slots,
         slots=section.slots,
         cache=section.cache,
         reverify=section.reverify,

@@ -23,7 +23,7 @@ from services.runtime.errors import BadInput, one_line
 from services.verifier import families, validate
 from services.verifier.jail import JailUnavailable
 from services.verifier.pool import Judged, Pool
-from services.verifier.settings import slots_root
+from services.verifier.settings import SLOTS
 from services.verifier.specs import SpecError
 
 DONE, NO, WRONG, FAILED = 0, 1, 2, 3
@@ -39,7 +39,10 @@ def main(argv: list[str]) -> int:
     except (BadInput, SpecError) as error:
         print(f"temper {name}: {error}", file=sys.stderr)
         return WRONG
-    except (JailUnavailable, OSError) as error:
+    except JailUnavailable as error:
+        print(f"temper {name}: {error}", file=sys.stderr)
+        return FAILED
+    except OSError as error:
         print(f"temper {name}: {one_line(error)}", file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
@@ -151,7 +154,7 @@ def human(first: Verdict, verdicts: list[Verdict]) -> str:
 
 
 async def _judge(catalog: Catalog, task: Task, answer: bytes, times: int) -> list[Verdict]:
-    pool = Pool(catalog.cards, slots_root(), slots=min(times, os.cpu_count() or 1))
+    pool = Pool(catalog.cards, SLOTS, slots=min(times, os.cpu_count() or 1))
     await pool.start()
     try:
         judged: list[Judged] = await asyncio.gather(*(pool.judge(task, answer) for _ in range(times)))
@@ -172,7 +175,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 async def _check(catalog: Catalog) -> list[validate.Report]:
-    pool = Pool(catalog.cards, slots_root(), slots=os.cpu_count() or 1)
+    pool = Pool(catalog.cards, SLOTS, slots=os.cpu_count() or 1)
     await pool.start()
     reports = []
     try:

@@ -103,14 +103,16 @@ class Pool:
 
     async def start(self) -> None:
         """Start all workers. Raises JailUnavailable with one line if a slot cannot be made; nothing is left running then."""
-        try:
-            self.isolation = (await asyncio.gather(*(hand.start() for hand in self._hands)))[0]
-        except WorkerLostError as error:
+        # All of them to the end, so that none is still being started when the others are ended.
+        started = await asyncio.gather(*(hand.start() for hand in self._hands), return_exceptions=True)
+        failures = [each for each in started if isinstance(each, BaseException)]
+        if failures:
             await self.close()
-            raise JailUnavailable(f"a verifier worker did not start: {error}; its log is above") from error
-        except BaseException:
-            await self.close()
-            raise
+            first = min(failures, key=lambda each: isinstance(each, WorkerLostError))
+            if isinstance(first, WorkerLostError):
+                raise JailUnavailable(f"a verifier worker did not start: {first}; its log is above") from first
+            raise first
+        self.isolation = next(str(each) for each in started)
         self._loops = [asyncio.create_task(self._serve(hand)) for hand in self._hands]
 
     async def close(self) -> None:

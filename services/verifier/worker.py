@@ -5,9 +5,7 @@ The pool may kill it at any time; nothing is kept here that another worker could
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import sys
 from pathlib import Path
 from typing import BinaryIO
@@ -34,20 +32,6 @@ class Watched:
         self.wall_s += outcome.wall_s
         self.failed = self.failed or outcome.cause == "infra"
         return outcome
-
-
-OWNED = re.compile(r"temper-v(\d+)-\d+")
-
-
-def tidy(root: Path, host: Host) -> None:
-    """Take down slots whose service died with its workers; a slot's lock keeps the living ones safe."""
-    for path in sorted(root.glob("temper-v*-*")):
-        match = OWNED.fullmatch(path.name)
-        if match is None or not path.is_dir() or Path("/proc", match[1]).exists():
-            continue
-        with contextlib.suppress(JailUnavailable):  # another worker is at it
-            Slot(path.name, root, host).close()
-            path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
 
 
 def serve(source: BinaryIO, sink: BinaryIO, name: str, root: Path, host: Host) -> None:
@@ -85,9 +69,7 @@ def main(argv: list[str]) -> int:
     with os.fdopen(os.dup(1), "wb", buffering=0) as sink, os.fdopen(os.dup(0), "rb") as source:
         os.dup2(2, 1)
         try:
-            host = probe()
-            tidy(Path(root), host)
-            serve(source, sink, name, Path(root), host)
+            serve(source, sink, name, Path(root), probe())
         except JailUnavailable as error:
             sink.write(encode(Ready(error=" ".join(str(error).split()))))
             return 3

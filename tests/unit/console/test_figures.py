@@ -94,11 +94,12 @@ def folded() -> Figures:
                 run="r",
                 policy=PolicyRef(version=version, uri="u", digest="d"),
                 step=version,
+                groups=(f"g{version}", f"h{version}") if version else (),
                 metrics={
                     "reward_mean": 0.3 * version,
                     "layer/tool": 0.3 * version,
                     "train_s": 1.0,
-                    "groups": 2.0,
+                    "wait_s": 2.0,
                 }
                 if version
                 else {},
@@ -139,8 +140,17 @@ def test_the_summary_has_the_promised_fields() -> None:
         "tasks": 1,
         "trajectories": 3,
     }
-    assert report["groups_trained"] == 4
+    assert (report["groups_trained"], report["groups_trained_twice"]) == (4, 0)
     assert report["duplicates_ignored"] == 2
+
+
+def test_a_group_in_two_versions_was_trained_twice_and_a_version_that_came_again_was_not() -> None:
+    figures = folded()
+    for version, groups in ((2, ("g2", "h2")), (3, ("g1", "g3"))):
+        policy = PolicyRef(version=version, uri="u", digest="d")
+        add(figures, "checkpoints", CheckpointPublished(run="r", policy=policy, step=version, groups=groups))
+    report = summary(figures, seed=7, wall_s=1.0, restarts={}, replay={})
+    assert (report["groups_trained"], report["groups_trained_twice"]) == (5, 1)
 
 
 def test_the_page_is_self_contained_and_escapes_what_the_model_wrote() -> None:

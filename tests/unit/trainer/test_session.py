@@ -16,10 +16,10 @@ from transformers import AutoModelForCausalLM
 
 from schemas.ids import digest
 from services.runtime.errors import one_line
+from services.runtime.models import ModelError
 from services.trainer.assemble import Assembler, Place
 from services.trainer.checkpoint import Store, special_tokens
-from services.trainer.model import ModelError, load_model, pick_device
-from services.trainer.package import resolve
+from services.trainer.model import load_model, pick_device
 from services.trainer.session import Diverged, open_session
 
 if TYPE_CHECKING:
@@ -226,13 +226,9 @@ def test_a_folder_that_is_no_model_gets_one_clear_line(
     assert "\n" not in line
 
 
-def test_models_that_are_not_there(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such model folder"):
-        load_model(resolve(str(tmp_path / "none"), tmp_path))
-    with pytest.raises(ModelError, match="not installed"):
-        resolve("package:no-such-package-of-models", tmp_path)
-    with pytest.raises(ModelError, match="0 GGUF files"):
-        resolve("package:msgspec", tmp_path)
+        load_model(tmp_path / "none")
 
 
 def test_the_device_is_the_one_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
