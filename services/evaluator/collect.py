@@ -27,7 +27,6 @@ class Collection:
         if len(members) == item.samples and usable(valid, item.samples):
             self._decided[verified.task_id] = verified.attempt
 
-    @property
     def complete(self) -> bool:
         """Whether every task is decided."""
         return len(self._decided) == len(self._items)

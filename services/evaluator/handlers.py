@@ -66,7 +66,7 @@ class Evaluations:
                 await self._ask(name, published, now)
         for name, item in list(self._open.items()):
             late = now - item.asked_at > self._config.evaluator.deadline_s
-            if item.collection.complete or late:
+            if item.collection.complete() or late:
                 await self._finish(name, item, now)
 
     def stats(self) -> dict[str, float]:
@@ -113,7 +113,7 @@ class Evaluations:
             label="before" if published.policy.version == 0 else "after",
             policy=published.policy,
             seconds=now - item.asked_at,
-            complete=item.collection.complete,
+            complete=item.collection.complete(),
             **msgspec.structs.asdict(summary),
         )
         await self._producer.emit(

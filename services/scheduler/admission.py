@@ -1,4 +1,4 @@
-"""Pacing by staleness (AReaL). Invariant: running + accepted < (eta + version + 1) * groups per step before each train dispatch."""
+"""Pacing by staleness (AReaL). Invariant: before each train dispatch, running + accepted < (eta + version + 1) * batch."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ async def recover(process: Process, policies: Policies, store: Store, producer: 
     meta = recovery.state.meta
     if meta.policies != policies.digest():
         log.warning(
-            "the cards or the run's settings differ from those this log was begun with (%s, now %s): tasks go on under the new ones",
+            "the cards or the run's settings differ from those this log began with (%s, now %s): tasks go on under the new ones",
             meta.policies,
             policies.digest(),
         )

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
 from schemas.base import Event
 from schemas.ids import event_id
 from schemas.tasks import Task, TaskSubmitted
-from services.runtime.catalog import Catalog, CatalogError
+from services.runtime.catalog import CatalogError, Drawn, Split
 from services.runtime.producer import Outgoing
 from services.scheduler.effects import Assign, Derive, Effect, Publish, Revoke
 
 log = logging.getLogger(__name__)
 
 
-def records_of(effects: Iterable[Effect], catalog: Catalog, *, epoch: int, seq: int) -> list[Outgoing]:
+class Draws(Protocol):
+    """What is used of the catalog."""
+
+    def sample(
+        self, domain: str, *, split: Split, seed: int, count: int, difficulty: float | None = None
+    ) -> list[Drawn]:
+        """`count` tasks of a domain."""
+        ...
+
+
+def records_of(effects: Iterable[Effect], catalog: Draws, *, epoch: int, seq: int) -> list[Outgoing]:
     """Records for the effects of batch (`epoch`, `seq`), in order."""
     records: list[Outgoing] = []
     for number, effect in enumerate(effects):
@@ -39,7 +50,7 @@ def records_of(effects: Iterable[Effect], catalog: Catalog, *, epoch: int, seq: 
     return records
 
 
-def submission(effect: Derive, catalog: Catalog) -> TaskSubmitted | None:
+def submission(effect: Derive, catalog: Draws) -> TaskSubmitted | None:
     """The simpler sub-task, drawn from the training split; None (and a log line) if the domain cannot yield one."""
     parent = effect.parent
     try:

@@ -9,6 +9,7 @@ import math
 
 _LN2 = 0.6931471805599453
 _TERMS = 14
+_SMALLEST = -1000.0
 
 
 def _series() -> tuple[float, ...]:
@@ -24,7 +25,7 @@ _COEFFICIENTS = _series()
 
 def exp2(x: float) -> float:
     """`2 ** x` by additions and multiplications only, which IEEE 754 fixes to the last bit; 0 below 2 ** -1000."""
-    if x < -1000.0:
+    if x < _SMALLEST:
         return 0.0
     whole = math.floor(x)
     fraction = x - whole

@@ -71,7 +71,7 @@ async def run(process: Process, lifecycle: Lifecycle) -> None:
             await producer.stop()
 
 
-async def _work(  # noqa: PLR0917 (the parts that are wired here)
+async def _work(
     process: Process,
     lifecycle: Lifecycle,
     chosen: Settings,

@@ -110,7 +110,9 @@ class Pool:
             await self.close()
             first = min(failures, key=lambda each: isinstance(each, WorkerLostError))
             if isinstance(first, WorkerLostError):
-                raise JailUnavailable(f"a verifier worker did not start: {first}; its log is above") from first
+                raise JailUnavailable(
+                    f"a verifier worker did not start: {first}; its log is above"
+                ) from first
             raise first
         self.isolation = next(str(each) for each in started)
         self._loops = [asyncio.create_task(self._serve(hand)) for hand in self._hands]
@@ -160,7 +162,7 @@ class Pool:
         self.stats[judged.verdict.outcome] += 1
         return judged
 
-    def _push(  # noqa: PLR0917 (the parts of a job)
+    def _push(
         self,
         name: str,
         task: Task,

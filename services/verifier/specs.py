@@ -1,6 +1,5 @@
 """Reading a task's spec. Invariant: a spec a family accepts is complete; what is wrong is named by its path in one line."""
 
-# ruff: noqa: ANN401 (JSON data has no narrower type)
 from __future__ import annotations
 
 import math

@@ -1,6 +1,5 @@
 """Values from outside the trust boundary. Invariant: parsing never executes, never runs away, and equality is typed."""
 
-# ruff: noqa: ANN401 (JSON data has no narrower type)
 from __future__ import annotations
 
 import json

@@ -14,7 +14,15 @@ from schemas.checkpoints import CheckpointPublished
 from schemas.heartbeats import Released, WorkerHeartbeat
 from schemas.ids import lease_id, trajectory_id
 from schemas.rewards import TrajectoryVerified
-from schemas.tasks import DomainPaused, DomainResumed, PolicyRef, QuotaChanged, Task, TaskCancelled, TaskSubmitted
+from schemas.tasks import (
+    DomainPaused,
+    DomainResumed,
+    PolicyRef,
+    QuotaChanged,
+    Task,
+    TaskCancelled,
+    TaskSubmitted,
+)
 from schemas.verdicts import Part, infra, scored
 from services.scheduler.effects import Assign, Derive, Publish
 from services.scheduler.fold import Batch, Input, fold, step, tick
@@ -26,7 +34,9 @@ from services.scheduler.state import HELD, State
 
 TABLE = Policies(
     domains={
-        "a": Policy(retry=Retry(failures=1, infra=1, backoff_s=1.0), timeouts=Timeouts(lease_s=5.0, verify_s=5.0)),
+        "a": Policy(
+            retry=Retry(failures=1, infra=1, backoff_s=1.0), timeouts=Timeouts(lease_s=5.0, verify_s=5.0)
+        ),
         "b": Policy(nominal=2, ladder=Ladder(steps=(0.5,)), timeouts=Timeouts(lease_s=5.0, verify_s=5.0)),
         "c": Policy(weight=3.0),
     },
@@ -63,7 +73,9 @@ def verified(name: str, attempt: int, index: int, score: float | None) -> Trajec
     )
 
 
-def beat(worker: str, slots: int, held: list[tuple[str, int]], given_back: list[tuple[str, int]], *, drain: bool) -> Any:
+def beat(
+    worker: str, slots: int, held: list[tuple[str, int]], given_back: list[tuple[str, int]], *, drain: bool
+) -> Any:
     return WorkerHeartbeat(
         worker=worker,
         service="sampler",
@@ -88,19 +100,25 @@ events = st.one_of(
     ),
     st.builds(verified, task_ids, attempts, st.integers(-1, 2), st.sampled_from([None, 0.0, 0.5, 1.0])),
     st.builds(beat, st.sampled_from(["v", "w"]), st.integers(0, 3), leases, leases, drain=st.booleans()),
-    st.builds(lambda name, batch: TaskCancelled(task_id=name, batch=batch), task_ids, st.sampled_from(["", "", "x"])),
+    st.builds(
+        lambda name, batch: TaskCancelled(task_id=name, batch=batch), task_ids, st.sampled_from(["", "", "x"])
+    ),
     st.builds(lambda name: DomainPaused(domain=name), domains),
     st.builds(lambda name: DomainResumed(domain=name), domains),
     st.builds(lambda name, number: QuotaChanged(domain=name, nominal=number), domains, st.integers(0, 2)),
     st.builds(
         lambda version: CheckpointPublished(
-            run="run", policy=PolicyRef(version=version, uri="u", digest="d"), step=version, final=version == 9
+            run="run",
+            policy=PolicyRef(version=version, uri="u", digest="d"),
+            step=version,
+            final=version == 9,
         ),
         st.sampled_from([0, 1, 2, 9]),
     ),
 )
 batches = st.lists(
-    st.tuples(st.lists(events, max_size=6), st.sampled_from([-5.0, 0.0, 0.1, 2.0, 6.0, 40.0]), st.booleans()), max_size=12
+    st.tuples(st.lists(events, max_size=6), st.sampled_from([-5.0, 0.0, 0.1, 2.0, 6.0, 40.0]), st.booleans()),
+    max_size=12,
 )
 
 
@@ -115,7 +133,9 @@ def history(plan: list[tuple[list[Any], float, bool]]) -> list[Batch]:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batches, st.integers(0, 11))
-def test_any_history_is_sound_repeatable_and_resumable(plan: list[tuple[list[Any], float, bool]], cut: int) -> None:
+def test_any_history_is_sound_repeatable_and_resumable(
+    plan: list[tuple[list[Any], float, bool]], cut: int
+) -> None:
     state, twin = State(), State()
     dispatched: Counter[str] = Counter()
     endings: Counter[str] = Counter()
@@ -132,7 +152,9 @@ def test_any_history_is_sound_repeatable_and_resumable(plan: list[tuple[list[Any
             if isinstance(effect, Publish) and effect.event.task_id in state.ended and not effect.keep
         )
         held = [entry for entry in state.live.values() if entry.state in HELD]
-        assert sum(entry.domain == "b" for entry in held) <= max(2, len(held) - free_slots(state, TABLE, "standard", batch.now))
+        assert sum(entry.domain == "b" for entry in held) <= max(
+            2, len(held) - free_slots(state, TABLE, "standard", batch.now)
+        )
     assert snapshot(state) == snapshot(twin)
     assert all(count == 1 for count in dispatched.values()), "one dispatch a lease"
     assert all(count == 1 for count in endings.values()), "one end a task"
@@ -198,7 +220,9 @@ def _dispatched(effects: list[Any]) -> list[str]:
 
 
 def _finish_one(state: State, table: Policies, now: float) -> None:
-    held = sorted((entry for entry in state.live.values() if entry.state in HELD), key=lambda entry: entry.order)
+    held = sorted(
+        (entry for entry in state.live.values() if entry.state in HELD), key=lambda entry: entry.order
+    )
     if held:
         fold(state, table, verified(held[0].id, held[0].attempt, 0, 1.0), now)
 
@@ -256,7 +280,10 @@ def _start(
 def test_sub_tasks_end_the_ladder() -> None:
     """A domain in which nothing ever passes: every task ends, and the number of sub-tasks is bounded by the ladder."""
     table = Policies(
-        domains={"a": Policy(ladder=Ladder(steps=(0.6, 0.3, 0.0), children=2))}, group_size=1, eta=1000, ready_cap=1000
+        domains={"a": Policy(ladder=Ladder(steps=(0.6, 0.3, 0.0), children=2))},
+        group_size=1,
+        eta=1000,
+        ready_cap=1000,
     )
     state, now = State(), 1000.0
     fold(state, table, TaskSubmitted(task=Task(id="root", domain="a", prompt="p")), now)
@@ -269,6 +296,8 @@ def test_sub_tasks_end_the_ladder() -> None:
             for child in fold(state, table, verified(effect.event.task.id, 1, 0, 0.0), now):
                 if isinstance(child, Derive):
                     task = Task(id=child.child_id, domain="a", prompt="p", difficulty=child.difficulty)
-                    fold(state, table, TaskSubmitted(task=task, parent=child.parent.id, level=child.level), now)
+                    fold(
+                        state, table, TaskSubmitted(task=task, parent=child.parent.id, level=child.level), now
+                    )
     assert state.live == {}
     assert Counter(ended.state for ended in state.ended.values()) == {"degraded": 7, "failed": 8}

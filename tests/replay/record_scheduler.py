@@ -19,7 +19,15 @@ from schemas.events import REGISTRY
 from schemas.heartbeats import Released, WorkerHeartbeat
 from schemas.ids import digest, trajectory_id
 from schemas.rewards import TrajectoryVerified
-from schemas.tasks import DomainPaused, DomainResumed, PolicyRef, QuotaChanged, Task, TaskCancelled, TaskSubmitted
+from schemas.tasks import (
+    DomainPaused,
+    DomainResumed,
+    PolicyRef,
+    QuotaChanged,
+    Task,
+    TaskCancelled,
+    TaskSubmitted,
+)
 from schemas.verdicts import Part, infra, scored
 from services.scheduler.effects import Assign, Derive, Effect
 from services.scheduler.fold import Batch, Input, step
@@ -32,7 +40,7 @@ TABLE = Policies(
     domains={
         "lists": Policy(weight=2.0, retry=Retry(failures=1, backoff_s=0.5, backoff_max_s=4.0)),
         "files": Policy(ladder=Ladder(steps=(0.5, 0.0), children=2), nominal=3),
-        "boxes": Policy(retry=Retry(infra=1), weight=0.5),
+        "boxes": Policy(retry=Retry(infra=0), weight=0.5),
     },
     group_size=3,
     groups_per_step=6,
@@ -81,7 +89,9 @@ def keep(batch: Batch) -> KeptBatch:
 def recall(kept: KeptBatch) -> Batch:
     """The batch that was kept."""
     inputs = tuple(
-        Input(event=msgspec.msgpack.decode(item.data, type=REGISTRY[item.type, 1]), at=item.at, trace=item.trace)
+        Input(
+            event=msgspec.msgpack.decode(item.data, type=REGISTRY[item.type, 1]), at=item.at, trace=item.trace
+        )
         for item in kept.inputs
     )
     return Batch(seq=kept.seq, now=kept.now, epoch=kept.epoch, caught_up=kept.caught_up, inputs=inputs)
@@ -89,9 +99,8 @@ def recall(kept: KeptBatch) -> Batch:
 
 def fold_all(batches: list[Batch]) -> tuple[State, str]:
     """The state, and the digest of all effects."""
-    state, effects = State(), []
-    for batch in batches:
-        effects.append([repr(effect) for effect in step(state, TABLE, batch)])
+    state = State()
+    effects = [[repr(effect) for effect in step(state, TABLE, batch)] for batch in batches]
     return state, digest(msgspec.msgpack.encode(effects))
 
 
@@ -112,7 +121,9 @@ class World:
             if isinstance(effect, Assign) and self.rng.random() > 0.05:
                 self.held[effect.event.lease_id] = (now + self.rng.uniform(0.2, 8.0), effect)
             elif isinstance(effect, Derive):
-                task = Task(id=effect.child_id, domain=effect.parent.domain, prompt="p", difficulty=effect.difficulty)
+                task = Task(
+                    id=effect.child_id, domain=effect.parent.domain, prompt="p", difficulty=effect.difficulty
+                )
                 self.queue.append(TaskSubmitted(task=task, parent=effect.parent.id, level=effect.level))
 
     def work(self, now: float) -> None:
@@ -125,7 +136,9 @@ class World:
             lost = self.rng.random() < 0.1
             self.released.append(Released(lease_id=lease, reason="abandoned" if lost else "finished"))
             for index in range(effect.event.group_size):
-                self.queue += [self._verdict(effect, index, lost=lost)] * self.rng.choice([0, 1, 1, 1, 1, 1, 1, 2])
+                self.queue += [self._verdict(effect, index, lost=lost)] * self.rng.choice(
+                    [0, 1, 1, 1, 1, 1, 1, 2]
+                )
 
     def heartbeat(self, *, slots: int, draining: bool) -> WorkerHeartbeat:
         """The sampler's heartbeat."""
@@ -206,7 +219,9 @@ def record(seed: int = 7, turns: int = 240) -> Recording:
     replayed, effects = fold_all(batches)
     if state_digest(replayed) != state_digest(state):
         raise SystemExit("the fold is not deterministic; nothing was recorded")
-    return Recording(FOLD_VERSION, TABLE.digest(), state_digest(state), effects, [keep(batch) for batch in batches])
+    return Recording(
+        FOLD_VERSION, TABLE.digest(), state_digest(state), effects, [keep(batch) for batch in batches]
+    )
 
 
 if __name__ == "__main__":

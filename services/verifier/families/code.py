@@ -1,6 +1,5 @@
 """Python code against test cases. Invariant: a case passes only if its value, serialised, equals the wanted one out here."""
 
-# ruff: noqa: ANN401 (JSON data has no narrower type)
 from __future__ import annotations
 
 from typing import Any

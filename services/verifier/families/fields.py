@@ -1,6 +1,5 @@
 """Typed values of document fields. Invariant: two spellings of one value are equal, two values never are; `None` is no value."""
 
-# ruff: noqa: ANN401 (JSON data has no narrower type)
 from __future__ import annotations
 
 import unicodedata

@@ -6,7 +6,7 @@ max(0, 1 - |n - target| / scale) with `scale` from the constraint, default max(1
 constraints.
 """
 
-# ruff: noqa: ANN401, ARG001, ARG005 (JSON data has no narrower type; families and checks have one signature each)
+# ruff: noqa: ARG001, ARG005 (JSON data has no narrower type; families and checks have one signature each)
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -3,7 +3,6 @@
 Works on the table of `inside/cad.py`: rows `[op, [numbers], [rows of its parts]]`, the whole body last.
 """
 
-# ruff: noqa: ANN401 (JSON data has no narrower type)
 from __future__ import annotations
 
 import ast

@@ -1,6 +1,5 @@
 """The working folder and what is checked in it. Invariant: a check reads only facts recorded after the program was killed."""
 
-# ruff: noqa: ANN401 (JSON data has no narrower type)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence

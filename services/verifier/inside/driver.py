@@ -4,7 +4,7 @@ Invariant: the report descriptor is closed in every process that runs the candid
 nothing here knows an expected result. Frames on the report: kind (1 byte), case (4), length (4), payload.
 """
 
-# ruff: noqa: ANN401, BLE001, D103, E402, PLR0124, PTH123, S102, S307, SIM105 (runs what is jailed, whatever that raises, on few and cheap imports)
+# ruff: noqa: BLE001, D103, E402, PLR0124, PTH123, S102, S307, SIM105 (runs what is jailed, whatever that raises, on few and cheap imports)
 TYPE_CHECKING = False
 import os
 import select

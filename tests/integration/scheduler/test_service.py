@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ import redis as redis_client
 from schemas.assignments import AttemptAssigned
 from schemas.heartbeats import Released, WorkerHeartbeat
 from schemas.ids import trajectory_id
+from schemas.journal import BatchFolded
 from schemas.rewards import TrajectoryVerified
 from schemas.run import Domains, RunConfig, Sampler, Training
 from schemas.run import Scheduler as SchedulerSection
@@ -27,8 +29,11 @@ from schemas.verdicts import Part, scored
 from services.runtime import topics
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.reader import LogReader
+from services.scheduler.journal import moved, outgoing
+from services.scheduler.policies import Policies
 from services.scheduler.recovery import Recovery
-from services.scheduler.settings import redis_key
+from services.scheduler.settings import INPUTS, redis_key
+from services.scheduler.snapshot import snapshot, take_changes
 from services.scheduler.store import Fenced, Store
 
 if TYPE_CHECKING:
@@ -91,7 +96,9 @@ def service(kafka: str, redis_url: str, prefix: str, tmp_path: Path) -> Iterator
     cards = tmp_path / "cards"
     cards.mkdir()
     (cards / "echo.toml").write_text(CARD)
-    words = [{"prompt": f"say {n}", "spec": {"word": n}, "gold": str(n), "difficulty": 0.0} for n in range(64)]
+    words = [
+        {"prompt": f"say {n}", "spec": {"word": n}, "gold": str(n), "difficulty": 0.0} for n in range(64)
+    ]
     (cards / "words.jsonl").write_text("\n".join(json.dumps(word) for word in words))
     config = RunConfig(
         name="r",
@@ -133,7 +140,7 @@ class World:
         self.beat_at = 0.0
         self.slots = 4
 
-    async def __aenter__(self) -> World:
+    async def __aenter__(self) -> Self:
         await self.producer.start()
         await self.reader.start()
         return self
@@ -144,7 +151,12 @@ class World:
 
     async def beat(self, **fields: Any) -> None:
         event = WorkerHeartbeat(
-            worker="w", service="sampler", pool="standard", slots=self.slots, released=tuple(self.released), **fields
+            worker="w",
+            service="sampler",
+            pool="standard",
+            slots=self.slots,
+            released=tuple(self.released),
+            **fields,
         )
         self.released = []
         self.beat_at = time.monotonic()
@@ -195,15 +207,24 @@ class World:
 
 
 def tasks(count: int, start: int = 0) -> list[Task]:
-    return [Task(id=f"t{n}", domain="echo", prompt=f"say {n}", difficulty=0.5) for n in range(start, start + count)]
+    return [
+        Task(id=f"t{n}", domain="echo", prompt=f"say {n}", difficulty=0.5)
+        for n in range(start, start + count)
+    ]
 
 
-def play(kafka: str, prefix: str, passes: Callable[[Task], bool], scene: Callable[[World], Awaitable[None]]) -> None:
+def play(
+    kafka: str, prefix: str, passes: Callable[[Task], bool], scene: Callable[[World], Awaitable[None]]
+) -> None:
     async def scenario() -> None:
         async with World(kafka, prefix, passes) as world:
             await scene(world)
 
     asyncio.run(scenario())
+
+
+def task_fields(stored: dict[Any, Any]) -> dict[bytes, bytes]:
+    return {name: value for name, value in stored.items() if name.startswith(b"task:")}
 
 
 def replayed(service: Service) -> dict[str, Any]:
@@ -215,7 +236,9 @@ def replayed(service: Service) -> dict[str, Any]:
     return found
 
 
-def test_tasks_are_assigned_on_credits_degraded_and_explained(service: Service, kafka: str, prefix: str) -> None:
+def test_tasks_are_assigned_on_credits_degraded_and_explained(
+    service: Service, kafka: str, prefix: str
+) -> None:
     async def scene(world: World) -> None:
         await world.submit(*tasks(6))
         await world.submit(Task(id="lost", domain="nowhere", prompt="?"))
@@ -277,8 +300,7 @@ def test_kill_and_flush_lose_nothing(service: Service, kafka: str, redis_url: st
     service.end(signal.SIGKILL)
     after = client.hgetall(redis_key(prefix))
     assert isinstance(after, dict)
-    tasks_of = [{name: value for name, value in found.items() if name.startswith(b"task:")} for found in (before, after)]
-    assert tasks_of[0] == tasks_of[1]
+    assert task_fields(before) == task_fields(after)
     client.close()
 
 
@@ -296,6 +318,36 @@ def test_a_lease_that_nobody_renews_is_given_out_again(service: Service, kafka: 
         assert world.states["t0"].losses == 1
 
     play(kafka, prefix, lambda _: True, scene)
+
+
+def test_death_between_journal_and_effects_loses_no_assignment(
+    service: Service, kafka: str, prefix: str
+) -> None:
+    async def scene(world: World) -> None:
+        await world.submit(*tasks(3))
+        await world.beat()
+        inputs = LogReader(kafka, prefix, INPUTS)
+        await inputs.start()
+        before = dict.fromkeys(inputs.positions(), 0)
+        while not await inputs.caught_up():
+            await inputs.poll(0.2)
+        dead = Recovery(kafka, prefix, Policies(run="r"))
+        await dead.start({})
+        await dead.claim(world.producer, "r")
+        ranges = moved(before, inputs.positions())
+        await world.producer.emit(
+            outgoing(BatchFolded(run="r", seq=2, epoch=1, now=time.time(), ranges=ranges))
+        )
+        await dead.stop()
+        await inputs.stop()
+        service.start()
+        # The lease lasts 3 s: what is assigned at attempt 1 was assigned by the entry of the dead scheduler.
+        await world.until(world.ended(3))
+        assert [assigned.attempt for assigned in world.assigned.values()] == [1, 1, 1]
+
+    play(kafka, prefix, lambda _: True, scene)
+    service.end(signal.SIGTERM)
+    assert replayed(service)["submitted"] == 3
 
 
 def test_requeue_submits_an_ended_task_again(service: Service, kafka: str, prefix: str) -> None:
@@ -329,14 +381,13 @@ def test_garbage_on_the_tasks_topic_disturbs_nothing(service: Service, kafka: st
     assert replayed(service)["submitted"] == 2
 
 
-def test_the_older_of_two_schedulers_is_fenced(service: Service, kafka: str, redis_url: str, prefix: str) -> None:
+def test_the_older_of_two_schedulers_is_fenced(
+    service: Service, kafka: str, redis_url: str, prefix: str
+) -> None:
     async def scenario() -> None:
         producer = Producer(kafka, prefix, "p")
         await producer.start()
         stores = [Store(redis_url, prefix) for _ in range(2)]
-        from services.scheduler.policies import Policies  # noqa: PLC0415
-        from services.scheduler.snapshot import snapshot, take_changes  # noqa: PLC0415
-
         recoveries = [Recovery(kafka, prefix, Policies(run="r")) for _ in range(2)]
         try:
             for recovery in recoveries:
@@ -348,7 +399,11 @@ def test_the_older_of_two_schedulers_is_fenced(service: Service, kafka: str, red
             for number in sorted(range(2), key=lambda index: -epochs[index]):
                 state = recoveries[number].state
                 saving = stores[number].save(
-                    take_changes(state), lambda state=state: snapshot(state), epoch=epochs[number], seq=1, journal=0
+                    take_changes(state),
+                    partial(snapshot, state),
+                    epoch=epochs[number],
+                    seq=1,
+                    journal=0,
                 )
                 if epochs[number] == max(epochs):
                     assert await saving

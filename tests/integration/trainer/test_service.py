@@ -87,6 +87,7 @@ def environment(tmp_path: Path, kafka: str, prefix: str) -> dict[str, str]:
         intermediate_size=16,
     )
     LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").write_text("{}")
     (tmp_path / "cards").mkdir()
     (tmp_path / "cards" / "d.toml").write_text(
         'name = "d"\nlayer = "tool"\nsummary = "s"\ngenerator = "a.b:c"\n[verifier]\nfamily = "format"\n'

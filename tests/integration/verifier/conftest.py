@@ -30,10 +30,10 @@ def family_slot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slot]:
 def judge(family_slot: Slot) -> Callable[..., Verdict]:
     """`judge(family, spec, answer, limits table as TOML)` as the service would."""
 
-    def run(family: str, spec: dict[str, Any], answer: str | bytes, limits: str = "wall_s=4.0\ncpu_s=2.0") -> Verdict:
-        text = (
-            f'name="d"\nlayer="tool"\nsummary="s"\ngenerator="m:f"\n[verifier]\nfamily="{family}"\n[limits]\n{limits}\n'
-        )
+    def run(
+        family: str, spec: dict[str, Any], answer: str | bytes, limits: str = "wall_s=4.0\ncpu_s=2.0"
+    ) -> Verdict:
+        text = f'name="d"\nlayer="tool"\nsummary="s"\ngenerator="m:f"\n[verifier]\nfamily="{family}"\n[limits]\n{limits}\n'
         card = parse_card(text, "card")
         task = Task(id="t", domain="d", prompt="p", spec=spec)
         raw = answer.encode() if isinstance(answer, str) else answer

@@ -51,7 +51,9 @@ def temper(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 def task(tmp_path: Path, **changes: Any) -> str:
     spec = {"files": {}, "checks": [{"kind": "file", "path": "a", "text": "x\n"}], "protected": []}
     path = tmp_path / "task.json"
-    path.write_text(json.dumps({"id": "t", "domain": "my.words", "prompt": "p", "spec": spec, "gold": "g"} | changes))
+    path.write_text(
+        json.dumps({"id": "t", "domain": "my.words", "prompt": "p", "spec": spec, "gold": "g"} | changes)
+    )
     return str(path)
 
 
@@ -59,7 +61,16 @@ def test_a_verdict_that_repeats(tmp_path: Path, domains: Path, temper: Any) -> N
     answer = tmp_path / "answer"
     answer.write_text("echo x >a")
     done = temper(
-        "verify", "--task", task(tmp_path), "--answer", str(answer), "--repeat", "3", "--json", "--paths", str(domains)
+        "verify",
+        "--task",
+        task(tmp_path),
+        "--answer",
+        str(answer),
+        "--repeat",
+        "3",
+        "--json",
+        "--paths",
+        str(domains),
     )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -72,11 +83,15 @@ def test_a_verdict_that_repeats(tmp_path: Path, domains: Path, temper: Any) -> N
     }
 
 
-@pytest.mark.parametrize(("answer", "said"), [(b"", "empty"), (b"\xff\xfe", "UTF-8"), (b"x" * 10_000_000, "10000000 bytes")])
+@pytest.mark.parametrize(
+    ("answer", "said"), [(b"", "empty"), (b"\xff\xfe", "UTF-8"), (b"x" * 10_000_000, "10000000 bytes")]
+)
 def test_an_answer_that_is_none(tmp_path: Path, domains: Path, temper: Any, answer: bytes, said: str) -> None:
     path = tmp_path / "answer"
     path.write_bytes(answer)
-    done = temper("verify", "--task", task(tmp_path), "--answer", str(path), "--json", "--paths", str(domains))
+    done = temper(
+        "verify", "--task", task(tmp_path), "--answer", str(path), "--json", "--paths", str(domains)
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["outcome"], document["score"]) == ("invalid", 0.0)
@@ -92,7 +107,9 @@ def test_an_answer_that_is_none(tmp_path: Path, domains: Path, temper: Any, answ
     ],
 )
 def test_wrong_use_is_one_line(tmp_path: Path, domains: Path, temper: Any, changes: Any, said: str) -> None:
-    done = temper("verify", "--task", task(tmp_path, **changes), "--answer", "/dev/null", "--paths", str(domains))
+    done = temper(
+        "verify", "--task", task(tmp_path, **changes), "--answer", "/dev/null", "--paths", str(domains)
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     assert said in done.stderr
@@ -106,7 +123,7 @@ def test_a_sound_domain_and_an_unsound_one(domains: Path, temper: Any) -> None:
     assert (report["domain"], report["ok"], report["gold"], report["empty"]) == ("my.words", True, 1.0, 0.0)
     assert 0.0 <= report["garbage"] < 1.0
     assert set(report) == {"domain", "ok", "gold", "empty", "garbage", "seconds", "problems"}
-    (domains / "mine.py").write_text(GENERATOR.replace("gold=f\"echo {word} >a\"", "gold='true'"))
+    (domains / "mine.py").write_text(GENERATOR.replace('gold=f"echo {word} >a"', "gold='true'"))
     done = temper("validate", "my.*", "--json", "--paths", str(domains))
     assert done.returncode == 1
     assert "gold answer 'true' scores 0" in json.loads(done.stdout)["domains"][0]["problems"][0]

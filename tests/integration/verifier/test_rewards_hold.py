@@ -18,7 +18,9 @@ FUNCTION = {
     "cases": [{"args": [n], "want": n * n + 1} for n in (2, 3, 5)],
 }
 EXPRESSION = FUNCTION | {"kind": "expression"}
-FRAMES = "b''.join(b'V'+n.to_bytes(4,'big')+len(v).to_bytes(4,'big')+v for n,v in enumerate((b'5',b'10',b'26')))"
+FRAMES = (
+    "b''.join(b'V'+n.to_bytes(4,'big')+len(v).to_bytes(4,'big')+v for n,v in enumerate((b'5',b'10',b'26')))"
+)
 
 HACKS = {
     "exit at import": "import sys\nsys.exit(0)",
@@ -33,6 +35,9 @@ HACKS = {
     "writes to every descriptor": (
         f"import os\ndef f(a):\n    data = b'B' + bytes(8) + {FRAMES}\n    for fd in (9, *range(3, 256)):\n"
         "        try: os.write(fd, data)\n        except OSError: pass\n    os.kill(os.getppid(), 9)"
+    ),
+    "writes to the report and kills the driver": (
+        f"import os\ndef f(a):\n    try: os.write(9, {FRAMES})\n    finally: os.kill(os.getppid(), 9)"
     ),
     "writes to the report of its parent and kills it": (
         f"import os\ndef f(a):\n    try:\n        with open(f'/proc/{{os.getppid()}}/fd/9', 'wb') as out: out.write({FRAMES})\n"
@@ -53,7 +58,9 @@ HACKS = {
         "        for v in (*frame.f_locals.values(), *frame.f_globals.values()):\n"
         "            if isinstance(v, dict) and 'want' in repr(v)[:100000]: return v\n        frame = frame.f_back"
     ),
-    "patches builtins of the child": "import builtins\nbuiltins.type = lambda *a: int\nbuiltins.len = lambda *a: 1\ndef f(a): return object()",
+    "patches builtins of the child": (
+        "import builtins\nbuiltins.type = lambda *a: int\nbuiltins.len = lambda *a: 1\ndef f(a): return object()"
+    ),
     "returns what is not data": "def f(a):\n    return float('nan')",
     "endless answer": "def f(a):\n    return 'x' * 10_000_000",
     "recursive answer": "def f(a):\n    x = []\n    x.append(x)\n    return x",
@@ -189,9 +196,16 @@ STAGES = {
         {
             "name": "s2",
             "weight": 1.0,
-            "checks": [{"kind": "file", "path": "a", "text": "1\n"}, {"kind": "file", "path": "b", "text": "1\n"}],
+            "checks": [
+                {"kind": "file", "path": "a", "text": "1\n"},
+                {"kind": "file", "path": "b", "text": "1\n"},
+            ],
         },
-        {"name": "s3", "weight": 1.0, "checks": [{"kind": "absent", "path": "a"}, {"kind": "file", "path": "b", "text": "1\n"}]},
+        {
+            "name": "s3",
+            "weight": 1.0,
+            "checks": [{"kind": "absent", "path": "a"}, {"kind": "file", "path": "b", "text": "1\n"}],
+        },
     ],
 }
 

@@ -65,9 +65,9 @@ def test_complete_once_every_task_has_a_usable_attempt() -> None:
     collection = Collection(asked)
     for index, score in enumerate((1.0, 0.0)):
         collection.add(verdict(asked[0], index, score))
-    assert not collection.complete
+    assert not collection.complete()
     collection.add(verdict(asked[0], 2, 0.5))
-    assert collection.complete
+    assert collection.complete()
     assert collection.answered()[0].scores == (1.0, 0.0, 0.5)
 
 
@@ -76,7 +76,7 @@ def test_duplicates_change_nothing() -> None:
     collection = Collection(asked)
     for _ in range(3):
         collection.add(verdict(asked[0], 0, 1.0))
-    assert not collection.complete
+    assert not collection.complete()
     foreign = msgspec.structs.replace(verdict(asked[0], 1, 1.0), task_id="other")
     collection.add(foreign)
     assert collection.progress == (0, 1)
@@ -87,10 +87,10 @@ def test_an_attempt_of_infra_verdicts_does_not_decide_and_the_next_one_does() ->
     collection = Collection(asked)
     for index in range(3):
         collection.add(verdict(asked[0], index, 1.0 if index == 0 else None))
-    assert not collection.complete
+    assert not collection.complete()
     for index in range(3):
         collection.add(verdict(asked[0], index, 0.25 if index else None, attempt=2))
-    assert collection.complete
+    assert collection.complete()
     row = collection.answered()[0]
     assert row.scores == (0.25, 0.25)
     assert row.infra == 1

@@ -56,11 +56,17 @@ class Bench:
         return effects
 
     def submit(self, name: str, domain: str = "a", **fields: Any) -> list[Effect]:
-        outer = {key: fields.pop(key) for key in ("priority", "idempotency_key", "parent", "level") if key in fields}
+        outer = {
+            key: fields.pop(key)
+            for key in ("priority", "idempotency_key", "parent", "level")
+            if key in fields
+        }
         fields.setdefault("prompt", "2 + 2")
         return self.send(TaskSubmitted(task=Task(id=name, domain=domain, **fields), **outer))
 
-    def beat(self, worker: str = "w", *, slots: int = 8, released: tuple[str, ...] = (), **fields: Any) -> list[Effect]:
+    def beat(
+        self, worker: str = "w", *, slots: int = 8, released: tuple[str, ...] = (), **fields: Any
+    ) -> list[Effect]:
         reason = fields.pop("reason", "finished")
         given = tuple(Released(lease_id=lease, reason=reason) for lease in released)
         fields = {"service": "sampler", "pool": "standard"} | fields
@@ -92,7 +98,9 @@ class Bench:
 
     def checkpoint(self, version: int, **fields: Any) -> list[Effect]:
         policy = PolicyRef(version=version, uri="v", digest="d")
-        return self.send(CheckpointPublished(**({"run": "run", "policy": policy, "step": version} | fields)))
+        return self.send(
+            CheckpointPublished(run=fields.pop("run", "run"), policy=policy, step=version, **fields)
+        )
 
     @property
     def assigned(self) -> list[AttemptAssigned]:

@@ -7,7 +7,7 @@ import pytest
 from services.scheduler.effects import Derive, Revoke
 
 if TYPE_CHECKING:
-    from conftest import Bench
+    from tests.unit.scheduler.conftest import Bench
 
 
 def test_a_task_goes_through_all_states_to_success(bench: Bench) -> None:
@@ -86,9 +86,21 @@ def test_a_late_verdict_of_an_expired_lease_changes_nothing(bench: Bench) -> Non
     assert bench.state.meta.counters["verdict_of_other_attempt"] == 1
 
 
+def test_a_verdict_under_another_lease_changes_nothing(bench: Bench) -> None:
+    bench.submit("t")
+    bench.beat()
+    bench.tick()
+    bench.verdict("t", 0, 1.0, lease_id="forged")
+    assert bench.state.live["t"].results == []
+
+
 @pytest.mark.parametrize(
     ("task", "index", "cause"),
-    [("t", 0, "duplicate_verdict"), ("t", 7, "verdict_out_of_range"), ("never", 0, "verdict_of_unknown_task")],
+    [
+        ("t", 0, "duplicate_verdict"),
+        ("t", 7, "verdict_out_of_range"),
+        ("never", 0, "verdict_of_unknown_task"),
+    ],
 )
 def test_illegal_verdicts_are_counted(bench: Bench, task: str, index: int, cause: str) -> None:
     bench.submit("t")

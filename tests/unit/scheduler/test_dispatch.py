@@ -11,7 +11,7 @@ from services.scheduler.quotas import free_slots
 from services.scheduler.state import Share
 
 if TYPE_CHECKING:
-    from conftest import Bench
+    from tests.unit.scheduler.conftest import Bench
 
 
 def test_nothing_goes_out_without_a_free_slot(bench: Bench) -> None:
@@ -66,6 +66,15 @@ def test_a_new_version_admits_another_step_and_the_final_one_ends_it(bench: Benc
     bench.checkpoint(2, final=True)
     bench.tick()
     assert len(bench.assigned) == 12
+
+
+def test_what_the_trainer_has_taken_counts_as_accepted(bench: Bench) -> None:
+    bench.checkpoint(3)
+    for number in range(40):
+        bench.submit(f"t{number}")
+    bench.beat(slots=40)
+    bench.tick()
+    assert len(bench.assigned) == 8, "a scheduler that counted nothing must not flood the trainer"
 
 
 def test_admission_never_goes_below_zero() -> None:

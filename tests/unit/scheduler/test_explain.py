@@ -10,7 +10,7 @@ from services.scheduler.explain import explain
 from services.scheduler.summary import figures, summary
 
 if TYPE_CHECKING:
-    from conftest import Bench
+    from tests.unit.scheduler.conftest import Bench
 
 
 def causes(bench: Bench, task: str) -> str:

@@ -8,14 +8,15 @@ import msgspec
 from schemas.cards import Card, VerifierTable
 from schemas.run import RunConfig
 from schemas.tasks import Task, TaskSubmitted
-from services.runtime.catalog import CatalogError, Drawn
+from services.runtime.catalog import CatalogError, Drawn, Split
 from services.scheduler.effects import Derive, Publish, coalesce
 from services.scheduler.handlers import records_of
 from services.scheduler.policies import policies_of
 
 if TYPE_CHECKING:
     import pytest
-    from conftest import Bench
+
+    from tests.unit.scheduler.conftest import Bench
 
 PARENT = Task(id="p", domain="a", prompt="hard", group_size=4, batch="mine")
 DERIVE = Derive(parent=PARENT, child_id="c", difficulty=0.5, level=1, index=0, seed=9, priority=3, trace="tr")
@@ -24,10 +25,12 @@ DERIVE = Derive(parent=PARENT, child_id="c", difficulty=0.5, level=1, index=0, s
 class Draws:
     """A catalog that knows domain `a`."""
 
-    def sample(self, domain: str, **how: object) -> list[Drawn]:
+    def sample(
+        self, domain: str, *, split: Split, seed: int, count: int, difficulty: float | None = None
+    ) -> list[Drawn]:
         if domain != "a":
             raise CatalogError(f"unknown domain {domain!r}")
-        assert how == {"split": "train", "seed": 9, "count": 1, "difficulty": 0.5}
+        assert (split, seed, count, difficulty) == ("train", 9, 1, 0.5)
         return [Drawn(Task(id="drawn", domain=domain, prompt="easy", difficulty=0.5), "gold")]
 
 

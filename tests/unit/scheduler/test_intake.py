@@ -6,7 +6,7 @@ from schemas.tasks import DomainPaused, DomainResumed, QuotaChanged, TaskCancell
 from services.scheduler.effects import Publish, Revoke
 
 if TYPE_CHECKING:
-    from conftest import Bench
+    from tests.unit.scheduler.conftest import Bench
 
 
 def test_the_same_submission_twice_is_one_task(bench: Bench) -> None:

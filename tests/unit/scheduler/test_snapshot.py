@@ -11,7 +11,7 @@ from services.scheduler.invariants import invariant
 from services.scheduler.snapshot import SnapshotError, restore, snapshot, state_digest, take_changes
 
 if TYPE_CHECKING:
-    from conftest import Bench
+    from tests.unit.scheduler.conftest import Bench
 
 
 def busy(bench: Bench) -> None:
@@ -33,7 +33,11 @@ def test_restored_state_is_sound_and_equal(bench: Bench) -> None:
     again = restore(snapshot(bench.state))
     assert snapshot(again) == snapshot(bench.state)
     assert invariant(again) == []
-    assert (again.keys, again.leases, again.batches) == (bench.state.keys, bench.state.leases, bench.state.batches)
+    assert (again.keys, again.leases, again.batches) == (
+        bench.state.keys,
+        bench.state.leases,
+        bench.state.batches,
+    )
 
 
 def test_restored_state_goes_on_alike(bench: Bench) -> None:
@@ -97,5 +101,7 @@ def test_a_clock_that_runs_backwards_stands_still(bench: Bench) -> None:
     bench.submit("t")
     bench.beat()
     step(bench.state, bench.policies, Batch(seq=1, now=2000.0))
-    step(bench.state, bench.policies, Batch(seq=2, now=1.0, inputs=(Input(event=TaskCancelled(task_id="t")),)))
+    step(
+        bench.state, bench.policies, Batch(seq=2, now=1.0, inputs=(Input(event=TaskCancelled(task_id="t")),))
+    )
     assert bench.state.ended["t"].ended_at == 2000.0

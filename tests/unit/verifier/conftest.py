@@ -64,6 +64,7 @@ def exited(change: Callable[..., Change]) -> Callable[..., Outcome]:
             return tuple(change(p, t, "dir" if t is None else "file") for p, t in (given or {}).items())
 
         diff = Diff(rows(created), rows(changed), tuple(change(path) for path in deleted))
-        return Outcome(**({"cause": "exit", "exit_code": 0, "diff": diff} | more))
+        facts: dict[str, Any] = {"cause": "exit", "exit_code": 0, "diff": diff} | more
+        return Outcome(**facts)
 
     return make

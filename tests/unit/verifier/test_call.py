@@ -4,13 +4,21 @@ from typing import Any
 
 import pytest
 
-from services.verifier.families import call
+from services.verifier.families import call, calls
 from services.verifier.families.assign import best
 from services.verifier.specs import SpecError
 from services.verifier.values import ValueFormatError
 
-NUMBER = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "string"}}, "required": ["a"]}
-LISTS = {"type": "object", "properties": {"v": {"type": "array", "items": {"type": "integer"}}}, "required": ["v"]}
+NUMBER = {
+    "type": "object",
+    "properties": {"a": {"type": "number"}, "b": {"type": "string"}},
+    "required": ["a"],
+}
+LISTS = {
+    "type": "object",
+    "properties": {"v": {"type": "array", "items": {"type": "integer"}}},
+    "required": ["v"],
+}
 FUNCTIONS = [{"name": "f", "parameters": NUMBER}, {"name": "g", "parameters": LISTS}]
 
 
@@ -35,7 +43,9 @@ def test_the_wanted_call_passes_in_each_form(judge: Any) -> None:
     assert judge('{"name":"f","arguments":{"a":1,"b":"x"}}', spec(f(a=1, b="x"))).passed
     assert judge('{"f":{"a":1,"b":"x"}}', spec(f(a=1, b="x")), form="short").passed
     assert judge("f(b='x', a=1)", spec(f(a=1, b="x"), syntax="python")).passed
-    assert judge("[f(a=-1.5), g(v=(1,2))]", spec(f(a=-1.5), {"name": "g", "arguments": {"v": [1, 2]}}, syntax="python")).passed
+    assert judge(
+        "[f(a=-1.5), g(v=(1,2))]", spec(f(a=-1.5), {"name": "g", "arguments": {"v": [1, 2]}}, syntax="python")
+    ).passed
     assert judge('{"f":{"a":1}}', spec(f(a=1))).outcome == "invalid"
 
 
@@ -49,17 +59,19 @@ def test_an_integer_stands_for_a_number_but_true_does_not(judge: Any) -> None:
 def test_partial_credit_and_unexpected_parameters(judge: Any) -> None:
     want = spec(f(a=1, b="x"))
     assert judge('{"name":"f","arguments":{"a":1}}', want).score == pytest.approx(0.3 + 0.7 * 2 / 3)
-    assert judge('{"name":"f","arguments":{"a":1,"b":"x","c":2}}', want).score == pytest.approx(0.3 + 0.7 * 4 / 5)
+    assert judge('{"name":"f","arguments":{"a":1,"b":"x","c":2}}', want).score == pytest.approx(
+        0.3 + 0.7 * 4 / 5
+    )
     assert judge('{"name":"h","arguments":{"a":1,"b":"x"}}', want).score == pytest.approx(0.7)
 
 
 def test_parallel_calls_match_without_order_and_by_number(judge: Any) -> None:
     want = spec(f(a=1), f(a=2), f(a=3))
-    calls = [f'{{"name":"f","arguments":{{"a":{n}}}}}' for n in (3, 1, 2)]
-    assert judge(f"[{','.join(calls)}]", want).passed
-    fewer = judge(f"[{','.join(calls[:2])}]", want)
+    written = [f'{{"name":"f","arguments":{{"a":{n}}}}}' for n in (3, 1, 2)]
+    assert judge(f"[{','.join(written)}]", want).passed
+    fewer = judge(f"[{','.join(written[:2])}]", want)
     assert fewer.score == pytest.approx(2 / 3)
-    more = judge(f"[{','.join([*calls, calls[0]])}]", want)
+    more = judge(f"[{','.join([*written, written[0]])}]", want)
     assert more.score == pytest.approx(3 / 4)
     assert not more.passed
     assert judge("[]", want).score == 0.0
@@ -97,7 +109,7 @@ def test_the_assignment_is_the_best_one_not_the_greedy_one() -> None:
 )
 def test_python_syntax_takes_named_literals_only(text: str) -> None:
     with pytest.raises(ValueFormatError):
-        call.parse_python_calls(text)
+        calls.parse_python_calls(text)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +125,7 @@ def test_python_syntax_takes_named_literals_only(text: str) -> None:
 )
 def test_json_syntax_is_strict(text: str) -> None:
     with pytest.raises(ValueFormatError):
-        call.parse_json_calls(text, short=True)
+        calls.parse_json_calls(text, short=True)
 
 
 def test_a_broken_spec_is_named() -> None:

@@ -77,12 +77,16 @@ def test_wanted_results_stay_outside(make_task: Any, limits: Any, scripted: Any)
     jail = scripted(Outcome(cause="exit", exit_code=0))
     code.verify(make_task(spec), {}, limits, b"q", jail)
     job = jail.jobs[0]
-    given = job.stdin + b"".join(entry.content for files in (job.files, job.trusted) for entry in files.values())
+    given = job.stdin + b"".join(
+        entry.content for files in (job.files, job.trusted) for entry in files.values()
+    )
     assert b"the-secret-result" not in given + repr(job.argv).encode() + repr(job.env).encode()
 
 
 def test_a_jail_fault_is_no_score(make_task: Any, limits: Any, scripted: Any) -> None:
-    verdict = code.verify(make_task(SPEC), {}, limits, b"q", scripted(Outcome(cause="infra", detail="no room")))
+    verdict = code.verify(
+        make_task(SPEC), {}, limits, b"q", scripted(Outcome(cause="infra", detail="no room"))
+    )
     assert (verdict.outcome, verdict.score) == ("infra", None)
 
 

@@ -90,7 +90,8 @@ def test_what_is_no_number(written: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["2024-05-14", "2024/5/14", "14 May 2024", "May 14, 2024", "14.05.2024", "14 may 2024", "2024 May 14"]
+    "written",
+    ["2024-05-14", "2024/5/14", "14 May 2024", "May 14, 2024", "14.05.2024", "14 may 2024", "2024 May 14"],
 )
 def test_dates(written: str) -> None:
     assert fields.day(written, "dmy") == "2024-05-14"
@@ -98,7 +99,17 @@ def test_dates(written: str) -> None:
 
 def test_dates_by_order_and_what_is_none() -> None:
     assert fields.day("05/14/2024", "mdy") == "2024-05-14"
-    for written in ("2024-14-05", "2024-02-30", "14 May 24", "May", "2024-05", "14 May Jun", "٢٠٢٤-05-14", None, 5):
+    for written in (
+        "2024-14-05",
+        "2024-02-30",
+        "14 May 24",
+        "May",
+        "2024-05",
+        "14 May Jun",
+        "٢٠٢٤-05-14",
+        None,
+        5,
+    ):
         assert fields.day(written, "dmy") is None
 
 
@@ -114,7 +125,10 @@ def test_a_broken_spec_is_named() -> None:
         ({"syntax": "json", "fields": {}}, "spec.fields is empty"),
         ({"syntax": "json", "fields": {"d": field}}, "spec.fields.d.want"),
         ({"syntax": "value", "fields": FIELDS}, "exactly one"),
-        ({"syntax": "json", "fields": {"e": {"type": "enum", "want": "x", "values": ["y"]}}}, "among its values"),
+        (
+            {"syntax": "json", "fields": {"e": {"type": "enum", "want": "x", "values": ["y"]}}},
+            "among its values",
+        ),
     ]:
         with pytest.raises(SpecError) as caught:
             document.check_spec(spec, {})

@@ -10,7 +10,9 @@ from services.verifier import engine
 from services.verifier.cache import Cache, Share, key
 from services.verifier.fair import FairQueue
 
-CARD = parse_card('name="d"\nlayer="tool"\nsummary="s"\ngenerator="m:f"\n[verifier]\nfamily="format"\n', "card")
+CARD = parse_card(
+    'name="d"\nlayer="tool"\nsummary="s"\ngenerator="m:f"\n[verifier]\nfamily="format"\n', "card"
+)
 SPEC = {"constraints": [{"id": "case:upper"}]}
 
 
@@ -21,7 +23,8 @@ def test_the_same_input_gives_the_same_digest(make_task: Any, scripted: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("submission", "said"), [(b"", "empty"), (b" \n", "empty"), (b"\xff", "UTF-8"), (b"x" * 70_000, "70000 bytes")]
+    ("submission", "said"),
+    [(b"", "empty"), (b" \n", "empty"), (b"\xff", "UTF-8"), (b"x" * 70_000, "70000 bytes")],
 )
 def test_an_unusable_answer_is_invalid(make_task: Any, scripted: Any, submission: bytes, said: str) -> None:
     verdict = engine.judge(make_task(SPEC), CARD, submission, scripted())

@@ -95,7 +95,7 @@ def test_an_empty_answer_is_no_answer(make_task: Any, limits: Any, scripted: Any
 
 
 def test_long_hostile_text_is_linear(make_task: Any, limits: Any, scripted: Any) -> None:
-    everything = [
+    everything: list[dict[str, Any]] = [
         {"id": "keywords:frequency", "word": "a a a a b", "count": 3},
         {"id": "list:bullets", "count": 3},
         {"id": "json:valid"},

@@ -1,12 +1,21 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
+
+import pytest
 
 from schemas.ids import event_id
 from schemas.rewards import StageVerified, TrajectoryVerified
 from schemas.tasks import Task
-from schemas.trajectories import BlobRef, TrajectoryAbandoned, TrajectoryCompleted, TurnCompleted, content_digest
+from schemas.trajectories import (
+    BlobRef,
+    TrajectoryAbandoned,
+    TrajectoryCompleted,
+    TurnCompleted,
+    content_digest,
+)
 from schemas.verdicts import Part, StageResult, scored
 from services.runtime.blobs import BlobError
 from services.runtime.producer import Outgoing
@@ -16,7 +25,9 @@ from services.verifier.outbox import Outbox
 from services.verifier.pool import Judged
 
 TASK = Task(id="t1", domain="d", prompt="p", batch="b", difficulty=0.25)
-STAGES = tuple(StageResult(name=name, weight=1.0, score=1.0, passed=True, snapshot=name) for name in ("one", "two"))
+STAGES = tuple(
+    StageResult(name=name, weight=1.0, score=1.0, passed=True, snapshot=name) for name in ("one", "two")
+)
 VERDICT = scored([Part(name="p", weight=1.0, score=0.5)], stages=STAGES)
 
 
@@ -68,7 +79,9 @@ class FakeBlobs:
         return b"from the store"
 
 
-def drive(*events: Any, redelivered: int = 0, pool: Any = None) -> tuple[list[Outgoing], list[int], Any, FakeProducer]:
+def drive(
+    *events: Any, redelivered: int = 0, pool: Any = None
+) -> tuple[list[Outgoing], list[int], Any, FakeProducer]:
     """Handle the events; returns what was emitted, the records done, the pool and the producer."""
     producer, done = FakeProducer(), list[int]()
     pool = pool or FakePool()
@@ -78,7 +91,7 @@ def drive(*events: Any, redelivered: int = 0, pool: Any = None) -> tuple[list[Ou
         handler = Handler(pool, outbox, FakeBlobs, "w1", redeliveries=3)  # type: ignore[arg-type]
         writing = asyncio.create_task(outbox.run())
         for number, event in enumerate(events):
-            handler.handle(record(event, redelivered), lambda number=number: done.append(number))
+            handler.handle(record(event, redelivered), partial(done.append, number))
         try:
             async with asyncio.timeout(5):
                 await handler.drained()
@@ -176,9 +189,5 @@ def test_verdicts_are_written_in_batches() -> None:
 
 
 def test_a_bug_of_ours_ends_the_service_and_finishes_no_record() -> None:
-    try:
+    with pytest.raises(RuntimeError, match="bug"):
         drive(completed(), pool=FakePool(RuntimeError("bug")))
-    except RuntimeError as error:
-        assert str(error) == "bug"
-    else:
-        raise AssertionError("the failure was swallowed")

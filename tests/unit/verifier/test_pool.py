@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,8 @@ from services.verifier.jail import JailUnavailable
 from services.verifier.pool import Judged, Pool
 
 CARD = parse_card(
-    'name="d"\nlayer="tool"\nsummary="s"\ngenerator="m:f"\n[verifier]\nfamily="format"\n[limits]\nwall_s=0.1\n', "card"
+    'name="d"\nlayer="tool"\nsummary="s"\ngenerator="m:f"\n[verifier]\nfamily="format"\n[limits]\nwall_s=0.1\n',
+    "card",
 )
 TASK = Task(id="t", domain="d", prompt="p", spec={"constraints": [{"id": "case:upper"}]})
 WORKER = """
@@ -66,7 +66,9 @@ def drive(tmp_path: Path) -> Callable[..., Any]:
     script.write_text(WORKER)
     log.touch()
 
-    def run(scenario: Callable[[Pool], Awaitable[Any]], mode: str = "work", **options: Any) -> tuple[Any, list[str]]:
+    def run(
+        scenario: Callable[[Pool], Awaitable[Any]], mode: str = "work", **options: Any
+    ) -> tuple[Any, list[str]]:
         async def go() -> Any:
             command = (sys.executable, str(script), mode, str(log))
             domains = {"d": CARD, "e": CARD}
@@ -87,7 +89,7 @@ def drive(tmp_path: Path) -> Callable[..., Any]:
 
 
 def alive(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}")
+    return Path("/proc", str(pid)).exists()
 
 
 def test_verdicts_come_back_and_are_counted(drive: Any) -> None:
@@ -168,7 +170,7 @@ def test_a_share_is_verified_again_and_disagreements_are_counted(drive: Any) -> 
     async def scenario(pool: Pool) -> dict[str, float]:
         for word in (b"a", b"fickle"):
             await pool.judge(TASK, word)
-        while pool.unfinished:
+        while pool.unfinished:  # noqa: ASYNC110 (second runs have no event of their own)
             await asyncio.sleep(0.01)
         return dict(pool.stats)
 
@@ -220,7 +222,9 @@ def test_closing_ends_what_is_waiting(drive: Any) -> None:
     assert waiting[-1].result().verdict.evidence == "the verifier was stopped"
 
 
-@pytest.mark.parametrize(("mode", "said"), [("unable", "nsjail is missing: install it"), ("silent", "did not start")])
+@pytest.mark.parametrize(
+    ("mode", "said"), [("unable", "nsjail is missing: install it"), ("silent", "did not start")]
+)
 def test_no_jail_no_pool(drive: Any, mode: str, said: str) -> None:
     with pytest.raises(JailUnavailable) as caught:
         drive(lambda pool: pool.judge(TASK, b"a"), mode, slots=2)

@@ -79,7 +79,18 @@ def test_what_is_no_body_is_refused(rows: Any) -> None:
 
 @pytest.mark.parametrize(
     "script",
-    ["__import__('os')", "box(1,2)", "box(1,2,3).parts", "5", "box(1,2,3)+1", "x", "box(1/0,1,1)", "s = box(1,1,1)", "box(", ""],
+    [
+        "__import__('os')",
+        "box(1,2)",
+        "box(1,2,3).parts",
+        "5",
+        "box(1,2,3)+1",
+        "x",
+        "box(1/0,1,1)",
+        "s = box(1,1,1)",
+        "box(",
+        "",
+    ],
 )
 def test_a_reference_may_only_use_the_language(script: str) -> None:
     with pytest.raises(solids.SolidError):

@@ -116,7 +116,7 @@ def test_a_jail_fault_in_any_stage_is_no_score(judge: Any, exited: Any) -> None:
 def test_specs() -> None:
     assert runs("stages", SPEC) == 3
     assert runs("stages", {"stages": 5}) == 1
-    with pytest.raises(SpecError, match="spec.stages is empty"):
+    with pytest.raises(SpecError, match=r"spec\.stages is empty"):
         stages.check_spec({"stages": []}, {})
     with pytest.raises(SpecError, match="all hold before"):
         stages.check_spec({"stages": [stage("s", {"kind": "absent", "path": "a"})]}, {})

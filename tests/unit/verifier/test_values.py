@@ -42,7 +42,7 @@ def test_equality_is_typed() -> None:
     assert not same(math.nan, math.nan)
     assert not same(math.inf, math.inf)
     assert same(1, 1.0, widen=True)
-    assert not same(True, 1.0, widen=True)
+    assert not same([True], [1.0], widen=True)
 
 
 def test_tolerance_holds_between_floats_only() -> None:

@@ -1,0 +1,121 @@
+"""Calls written as JSON or in Python syntax. Invariant: text becomes names and plain data, and nothing of it is evaluated."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any
+
+from services.verifier.values import ValueFormatError, depth, is_plain, parse_json
+
+MAX_BYTES = 16_384
+MAX_DEPTH = 16
+MAX_RUN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: a function's name and its named arguments."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+def parse_json_calls(text: str, *, short: bool) -> list[Call]:
+    """Calls of a JSON answer: one call, or a list of calls. Raises ValueFormatError."""
+    value = parse_json(text.strip(), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+    calls = value if isinstance(value, list) else [value]
+    found: list[Call] = []
+    for call in calls:
+        if not isinstance(call, dict):
+            raise ValueFormatError("a call must be a JSON object")
+        if (
+            call.keys() == {"name", "arguments"}
+            and isinstance(call["name"], str)
+            and isinstance(call["arguments"], dict)
+        ):
+            found.append(Call(call["name"], call["arguments"]))
+        elif short and call and all(isinstance(arguments, dict) for arguments in call.values()):
+            found.extend(Call(name, arguments) for name, arguments in call.items())
+        else:
+            raise ValueFormatError('a call must read {"name": ..., "arguments": {...}}')
+    return found
+
+
+def parse_python_calls(text: str) -> list[Call]:
+    """Calls of an answer in Python syntax: `f(a=1)`, `[f(a=1), g()]` or one call a line; arguments are named literals.
+
+    Raises:
+        ValueFormatError: anything else.
+    """
+    text = text.strip()
+    if len(text) > MAX_BYTES:
+        raise ValueFormatError(f"{len(text)} characters, {MAX_BYTES} are allowed")
+    if depth(text) > MAX_DEPTH:
+        raise ValueFormatError(f"nested deeper than {MAX_DEPTH}")
+    if _longest_run(text) > MAX_RUN:
+        raise ValueFormatError("too many signs in a row")  # `----...1` nests without a bracket
+    try:
+        body = ast.parse(text, mode="exec").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueFormatError(f"not Python calls: {getattr(error, 'msg', type(error).__name__)}") from error
+    found: list[Call] = []
+    for statement in body:
+        if not isinstance(statement, ast.Expr):
+            raise ValueFormatError("only calls are allowed")
+        node = statement.value
+        found.extend(_call(item) for item in (node.elts if isinstance(node, ast.List) else [node]))
+    return found
+
+
+def _longest_run(text: str) -> int:
+    """Longest run of operator signs and `not`s, blanks ignored."""
+    longest = run = 0
+    for char in text:
+        if char in "+-~*@^.|&<>/%=":
+            run += 1
+            longest = max(longest, run)
+        elif not char.isspace():
+            run = 0
+    return longest
+
+
+def _call(node: ast.expr) -> Call:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise ValueFormatError("only plain calls by name are allowed")
+    if node.args:
+        raise ValueFormatError("arguments must be named")
+    arguments: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None or keyword.arg in arguments:
+            raise ValueFormatError("arguments must be named, each once")
+        arguments[keyword.arg] = _literal(keyword.value)
+    return Call(node.func.id, arguments)
+
+
+def _literal(node: ast.expr) -> Any:
+    """The JSON value of a literal; a tuple counts as a list. Raises ValueFormatError."""
+    value: Any
+    if isinstance(node, ast.Constant):
+        value = node.value
+    elif (
+        isinstance(node, ast.UnaryOp)
+        and isinstance(node.op, ast.USub)
+        and isinstance(node.operand, ast.Constant)
+    ):
+        operand = node.operand.value
+        if isinstance(operand, bool) or not isinstance(operand, int | float):
+            raise ValueFormatError("only numbers can be negative")
+        value = -operand
+    elif isinstance(node, ast.List | ast.Tuple):
+        value = [_literal(item) for item in node.elts]
+    elif isinstance(node, ast.Dict):
+        keys = [_literal(key) if key is not None else None for key in node.keys]
+        if not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
+            raise ValueFormatError("keys must be texts, each once")
+        value = dict(zip(keys, (_literal(item) for item in node.values), strict=True))
+    else:
+        raise ValueFormatError("arguments must be literals")
+    if not is_plain(value):
+        raise ValueFormatError("an argument is not plain data")
+    return value
