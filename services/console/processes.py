@@ -110,4 +110,7 @@ class Services:
             env=self._environment | {"TEMPER_WORKER": name},
             grace_s=GRACE_S,
         )
-        (self._logs / "pids.json").write_text(json.dumps(self.pids()))
+        # By rename: whoever reads it never sees half of it.
+        temporary = self._logs / "pids.tmp"
+        temporary.write_text(json.dumps(self.pids()))
+        temporary.rename(self._logs / "pids.json")
