@@ -41,3 +41,16 @@ REGISTRY: dict[tuple[str, int], type[Event]] = {
     (event.type_name(), event.VERSION): event for event in CURRENT
 }
 """(type name, version) -> struct; superseded versions are added beside the current ones."""
+
+BY_TOPIC: dict[str, tuple[type[Event], ...]] = {
+    "tasks": (TaskSubmitted, TaskCancelled, DomainPaused, DomainResumed, QuotaChanged),
+    "assignments.standard": (AttemptAssigned, AttemptRevoked),
+    "trajectories": (TrajectoryCompleted, TurnCompleted, TrajectoryAbandoned),
+    "rewards": (TrajectoryVerified, StageVerified),
+    "checkpoints": (CheckpointPublished, CheckpointPromoted, CheckpointRejected),
+    "task-states": (TaskState,),
+    "evaluations": (EvaluationFinished, RegressionFound),
+    "heartbeats": (WorkerHeartbeat,),
+    "journal": (BatchFolded,),
+}
+"""What each topic carries; the other pools' assignments are as `assignments.standard`."""

@@ -84,8 +84,8 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     report = command("report", "write a run's report again from its log", commands.report)
     report.add_argument("run", help="name of a run, or its folder")
     report.add_argument("--open", action="store_true", help="open it in the browser")
-    topics = command("topics", "make the topics on the broker that TEMPER_KAFKA names", commands.make_topics)
-    topics.add_argument("action", choices=("create",))
+    topics = command("topics", "make the topics, or print their AsyncAPI document", commands.topics)
+    topics.add_argument("action", choices=("create", "asyncapi"))
     base = command(
         "base", "build the tiny base model", commands.base, "temper base build [--out FOLDER] [--seed N]"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import webbrowser
 from collections.abc import Awaitable, Callable, Iterable
@@ -241,12 +242,17 @@ async def _on_run(folder: Path, act: Callable[[connection.Connection], Awaitable
         await asyncio.to_thread(stack.stop)
 
 
-def make_topics(_: argparse.Namespace, __: list[str]) -> int:
-    """`temper topics create`."""
-    from services.runtime import topics
+def topics(arguments: argparse.Namespace, _: list[str]) -> int:
+    """`temper topics create|asyncapi`."""
+    if arguments.action == "asyncapi":
+        from services.runtime.broker import document
 
-    link = connection.find()
-    asyncio.run(topics.create(link.kafka, link.prefix, POOLS))
+        sys.stdout.write(document().decode() + "\n")
+        return DONE
+    from services.runtime.topics import create
+
+    kafka = os.environ.get("TEMPER_KAFKA") or connection.find().kafka
+    asyncio.run(create(kafka, os.environ.get("TEMPER_PREFIX", ""), POOLS))
     return DONE
 
 

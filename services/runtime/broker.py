@@ -22,7 +22,7 @@ from pydantic_core import core_schema
 
 from schemas.base import Event
 from schemas.envelope import DecodeError, UnknownEvent
-from schemas.events import CURRENT
+from schemas.events import BY_TOPIC, CURRENT
 from services.runtime.errors import one_line
 from services.runtime.wire import Record, unpack
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from faststream.message import StreamMessage
 
 GRACE_S = 15.0
+EVENTS_VERSION = 1
 Observer = Callable[[Record], Awaitable[None]]
 log = logging.getLogger(__name__)
 
@@ -136,6 +137,18 @@ def observe(
 def pages(broker: KafkaBroker, title: str, version: str) -> bytes:
     """The AsyncAPI document of everything that was registered with `broker`, as JSON."""
     return AsyncAPI(broker, title=title, version=version).to_specification().to_json().encode()
+
+
+def document() -> bytes:
+    """The AsyncAPI document of all topics, for producers and readers in any language."""
+    broker = connect("localhost:9092", "", "temper")
+    for topic, events in BY_TOPIC.items():
+        observe(broker, topic, _described, events=events)
+    return pages(broker, "Temper", str(EVENTS_VERSION))
+
+
+async def _described(record: Record) -> None:
+    """Events of this topic, in the envelope of schemas/envelope.py."""
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from schemas import export as exported
 from schemas.base import Event
 from schemas.compat import incompatibilities
 from schemas.envelope import JSON, MSGPACK, decode, open_envelope
-from schemas.events import CURRENT, REGISTRY
+from schemas.events import BY_TOPIC, CURRENT, REGISTRY
 from schemas.examples import example
+from schemas.topics import all_topics
 
 Edit = Callable[[dict[str, Any]], object]
 GOLDEN = sorted((exported.HERE / "golden").iterdir())
@@ -137,3 +138,12 @@ def test_export_refuses_an_incompatible_change_and_keeps_old_bytes(tmp_path: Pat
     path.unlink()
     assert set(exported.export(tmp_path)) == {"TaskCancelled.v1.json", "TaskCancelled.v1.1.json"}
     assert old.read_bytes() == b"bytes of last year"
+
+
+def test_every_event_has_its_topic_and_every_topic_its_events() -> None:
+    assert sorted(event.type_name() for events in BY_TOPIC.values() for event in events) == sorted(
+        event.type_name() for event in CURRENT
+    )
+    assert set(BY_TOPIC) == {
+        topic.name for topic in all_topics(("standard",)) if not topic.name.endswith(".dlq")
+    }

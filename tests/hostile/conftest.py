@@ -23,7 +23,9 @@ def host() -> Host:
     try:
         return probe()
     except JailUnavailable as error:
-        pytest.skip(f"no jail on this machine: {error}")
+        # A machine that is to prove the jail must not pass without one.
+        say = pytest.fail if os.environ.get("CI") else pytest.skip
+        say(f"no jail on this machine: {error}")
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ name first removes what a crashed owner left.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from contextlib import suppress
@@ -74,7 +75,12 @@ class Slot:
             with suppress(OSError):  # the first error is the one to tell
                 clear(name, host.trees, [base])
             free_lock(self._lock, self._lock_path)
-            raise JailUnavailable(f"slot {name} cannot be made under {root}: {error}") from error
+            remedy = (
+                ": mounting is not permitted; run as root with CAP_SYS_ADMIN (docs/sandbox.md names what a container needs)"
+                if error.errno in (errno.EPERM, errno.EACCES)
+                else ""
+            )
+            raise JailUnavailable(f"slot {name} cannot be made under {root}: {error}{remedy}") from error
         nsjail = os.fspath(host.nsjail)
         count, parent = str(len(host.trees)), str(os.getpid())
         self._command = [os.fspath(host.launch), count, parent, nsjail, "--config", os.fspath(path)]

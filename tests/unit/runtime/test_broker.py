@@ -10,6 +10,7 @@ from faststream.kafka import TestKafkaBroker
 from schemas.base import Event
 from schemas.checkpoints import CheckpointPromoted, CheckpointPublished
 from schemas.envelope import Envelope
+from schemas.events import BY_TOPIC
 from schemas.tasks import PolicyRef
 from services.runtime import broker as wiring
 from services.runtime.wire import Record, pack
@@ -70,3 +71,13 @@ def test_pages_show_the_events_fields() -> None:
     assert "CheckpointPublished v1" in text
     assert "optimiser" in text.lower() or "digest" in text
     assert "$defs" not in text
+
+
+def test_the_document_shows_every_topic_and_every_event() -> None:
+    shown = msgspec.json.decode(wiring.document())
+    assert set(shown["channels"]) == set(BY_TOPIC)
+    for topic, events in BY_TOPIC.items():
+        payload = shown["components"]["schemas"][f"{topic}:Message:Payload"]
+        variants = payload.get("anyOf", [payload])
+        for event, variant in zip(events, variants, strict=True):
+            assert set(variant["properties"]) == {field.name for field in msgspec.structs.fields(event)}
