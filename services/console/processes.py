@@ -26,9 +26,11 @@ BAD_INPUT = 2
 """Exit status of a service whose input is wrong: starting it again would not help."""
 
 
-def roster(config: RunConfig) -> dict[str, str]:
+def roster(config: RunConfig, *, evaluate: bool = True) -> dict[str, str]:
     """Worker id -> service, for one run."""
-    workers = {"scheduler": "scheduler", "trainer": "trainer", "evaluator": "evaluator"}
+    workers = {"scheduler": "scheduler", "trainer": "trainer"}
+    if evaluate:
+        workers["evaluator"] = "evaluator"
     workers |= {f"sampler-{n}": "sampler" for n in range(config.sampler.replicas)}
     workers |= {f"verifier-{n}": "verifier" for n in range(config.verifier.replicas)}
     return workers

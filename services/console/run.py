@@ -45,6 +45,7 @@ class Phase(StrEnum):
     TRAINING = "training"
     AFTER = "evaluating final"
     SETTLING = "settling"
+    SERVING = "serving"
     REPORT = "report"
 
 
@@ -154,7 +155,7 @@ class Run:
         )
         await topics.create(link.kafka, prefix, tuple(sorted({*POOLS, self._config.sampler.pool})))
         connection.write(link)
-        services = Services(roster(self._config), link.environment(), self._folder / "logs")
+        services = Services(roster(self._config, evaluate=self._train), link.environment(), self._folder / "logs")
         producer = Producer(link.kafka, prefix, "console")
         reader = LogReader(
             link.kafka,
@@ -192,7 +193,7 @@ class Run:
             await write_report(self._config, self._folder, link, self._timeline.wall_s + self._elapsed())
 
     async def _drive(self, services: Services, producer: Producer, reader: LogReader) -> None:
-        self._turn(Phase.BEFORE)
+        self._turn(Phase.BEFORE if self._train else Phase.SERVING)
         settled_by = 0.0
         while True:
             if self._stop.is_set():
