@@ -7,7 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from services.console.errors import WRONG_USE, ConsoleError
+from services.console.errors import OUTSIDE, WRONG_USE, ConsoleError
+from services.runtime.errors import BadInput, Unavailable, one_line
 
 Command = Callable[[argparse.Namespace, list[str]], int]
 PASSED_ON = {"verify": ("verifier", ["verify"]), "sandbox": ("verifier", ["sandbox"])}
@@ -114,10 +115,13 @@ def run_command(argv: list[str]) -> int:
     except ConsoleError as error:
         print(f"temper: {error}", file=sys.stderr)
         return error.status
-    except (ValueError, OSError) as error:
+    except (BadInput, ValueError, OSError) as error:
         # Settings, cards and files say themselves what is wrong and where.
-        print(f"temper: {error}", file=sys.stderr)
+        print(f"temper: {one_line(error)}", file=sys.stderr)
         return WRONG_USE
+    except Unavailable as error:
+        print(f"temper: {one_line(error)}", file=sys.stderr)
+        return OUTSIDE
     except KeyboardInterrupt:
         print("temper: interrupted", file=sys.stderr)
         return 130

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
@@ -12,50 +14,61 @@ from schemas.topics import all_topics, dead_letters
 from services.console.connection import Connection
 from services.console.errors import WRONG_USE, ConsoleError
 from services.runtime.producer import Producer
+from services.runtime.topics import partition_counts
 
 DEADLINE_S = 60.0
 SHOWN_BYTES = 400
 
 
-async def _records(link: Connection, topic: str) -> AsyncIterator[ConsumerRecord]:
-    name = link.prefix + dead_letters(topic).name
+@asynccontextmanager
+async def _consumer(link: Connection) -> AsyncIterator[Any]:
     consumer = AIOKafkaConsumer(
         bootstrap_servers=link.kafka, enable_auto_commit=False, max_partition_fetch_bytes=17_000_000
     )
-    await consumer.start()
+    async with asyncio.timeout(DEADLINE_S):
+        await consumer.start()
     try:
-        partitions = consumer.partitions_for_topic(name) or await _known(consumer, name)
-        if not partitions:
-            raise ConsoleError(
-                f"there is no topic {name}: its source must be one of the topics with dead letters", WRONG_USE
-            )
-        tps = [TopicPartition(name, partition) for partition in sorted(partitions)]
+        yield consumer
+    finally:
+        async with asyncio.timeout(10):
+            await consumer.stop()
+
+
+async def _partitions(link: Connection, topic: str) -> list[TopicPartition]:
+    known = {source.name for source in all_topics() if source.dead_letters}
+    if topic not in known:
+        raise ConsoleError(
+            f"{topic!r} has no dead letters; sources are {', '.join(sorted(known))}", WRONG_USE
+        )
+    name = link.prefix + dead_letters(topic).name
+    count = (await partition_counts(link.kafka, [name]))[name]
+    return [TopicPartition(name, partition) for partition in range(count)]
+
+
+async def _records(link: Connection, topic: str) -> AsyncIterator[ConsumerRecord]:
+    tps = await _partitions(link, topic)
+    async with _consumer(link) as consumer:
         consumer.assign(tps)
         await consumer.seek_to_beginning(*tps)
         ends = await consumer.end_offsets(tps)
         deadline = time.monotonic() + DEADLINE_S
         while any([await consumer.position(tp) < end for tp, end in ends.items()]):
             if time.monotonic() > deadline:
-                raise ConsoleError(f"{name} was not read to its end within {DEADLINE_S:.0f} s")
+                raise ConsoleError(f"{tps[0].topic} was not read to its end within {DEADLINE_S:.0f} s")
             for records in (await consumer.getmany(timeout_ms=500)).values():
                 for record in records:
                     yield record
-    finally:
-        async with asyncio.timeout(10):
-            await consumer.stop()
-
-
-async def _known(consumer: AIOKafkaConsumer, name: str) -> set[int]:
-    topics = await consumer.topics()
-    return consumer.partitions_for_topic(name) or set() if name in topics else set()
 
 
 async def counts(link: Connection) -> dict[str, int]:
     """Dead letters by source topic."""
     rows = {}
-    for topic in all_topics():
-        if topic.dead_letters:
-            rows[topic.name] = sum([1 async for _ in _records(link, topic.name)])
+    async with _consumer(link) as consumer:
+        for topic in all_topics():
+            if topic.dead_letters:
+                tps = await _partitions(link, topic.name)
+                first, end = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
+                rows[topic.name] = sum(end[tp] - first[tp] for tp in tps)
     return rows
 
 

@@ -155,7 +155,9 @@ class Run:
         )
         await topics.create(link.kafka, prefix, tuple(sorted({*POOLS, self._config.sampler.pool})))
         connection.write(link)
-        services = Services(roster(self._config, evaluate=self._train), link.environment(), self._folder / "logs")
+        services = Services(
+            roster(self._config, evaluate=self._train), link.environment(), self._folder / "logs"
+        )
         producer = Producer(link.kafka, prefix, "console")
         reader = LogReader(
             link.kafka,
