@@ -202,4 +202,9 @@ class Intake:
         return pinned is None or self._is_current(self._serving())
 
     def _is_current(self, policy: PolicyRef | None) -> bool:
-        return policy is not None and self.current is not None and policy.digest == self.current.digest
+        # Both: a version whose step taught nothing has its predecessor's weights, and yet its tokens are of the new version.
+        return (
+            policy is not None
+            and self.current is not None
+            and (policy.version, policy.digest) == (self.current.version, self.current.digest)
+        )

@@ -224,7 +224,7 @@ class Assembler:
 
     def due(self, want: int) -> bool:
         """Whether a step of `want` groups can go ahead."""
-        return bool(self._ready) and len(self._ready) + self.shortfall >= want
+        return len(self._ready) + self.shortfall >= want
 
     def take(self, want: int, version: int) -> list[Group]:
         """Up to `want` groups in the order of their completion, fresh enough for `version`, the policy that will be trained.

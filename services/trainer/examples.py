@@ -67,7 +67,7 @@ def figures(
 
     `staleness_mean` is over tokens, `staleness_max` over the oldest token of each sample.
     """
-    rewards: dict[str, list[float]] = {"reward_mean": []}
+    rewards: dict[str, list[float]] = {}
     lag, tokens, oldest, masked = 0, 0, 0, 0
     for group in groups:
         card = cards.get(group.domain)
@@ -82,10 +82,10 @@ def figures(
             tokens += len(sample.token_ids)
             lag += sum((version - span.version) * (span.end - span.start) for span in sample.spans)
             oldest = max(oldest, version - oldest_version(sample.spans))
-    result = {name: sum(values) / max(1, len(values)) for name, values in rewards.items()}
+    result = {name: sum(values) / len(values) for name, values in rewards.items()}
     return result | {
         "groups": float(len(groups)),
-        "samples": float(len(rewards["reward_mean"])),
+        "samples": float(len(rewards.get("reward_mean", ()))),
         "masked": float(masked),
         "degenerate": advantages.informative.count(False) / max(1, len(groups)),
         "staleness_mean": lag / max(1, tokens),

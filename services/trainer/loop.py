@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Mapping
 from typing import Protocol
@@ -127,9 +128,8 @@ class Loop:
 
     async def _step(self) -> None:
         session, assembler, settings = self._session, self._assembler, self._session.settings
+        # May be none, when all were too old or lost: the version moves on all the same, since admission waits for it.
         groups = assembler.take(settings.groups_per_step, session.version)
-        if not groups:
-            return
         wait_s = time.monotonic() - self._idle_since
         with telemetry.span("train", attributes={"version": session.version + 1, "groups": len(groups)}):
             metrics = await asyncio.to_thread(session.train, groups)
@@ -154,7 +154,7 @@ class Loop:
         log.info(
             "step %d: reward %.3f, loss %.4f, %d groups, waited %.2f s, trained %.2f s, saved %.3f s",
             session.version,
-            metrics["reward_mean"],
+            metrics.get("reward_mean", math.nan),
             metrics["loss"],
             len(groups),
             wait_s,

@@ -7,6 +7,7 @@ setting `partial` is on; ANLS = 1 - edit distance / longer length). Missing, nul
 # ruff: noqa: ARG001 (every family has the same signature)
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from schemas.tasks import Task
@@ -19,15 +20,19 @@ from services.verifier.values import ValueFormatError, parse_json, shown
 
 TYPES = ("text", "number", "date", "enum")
 SYNTAXES = ("json", "pairs", "value")
+FINDS = ("all", "last_number")
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 MAX_FIELDS = 256
 
 
 def check_spec(spec: dict[str, Any], settings: dict[str, Any]) -> None:
     """`syntax` "json" | "pairs" | "value", `fields` {name: {`type`, `want`, for enum `values`}}.
 
-    Settings: `partial` (text by ANLS), `syntax` (default of the spec's), `date_order` "dmy" (default) or "mdy". Raises SpecError.
+    Settings: `partial` (text by ANLS), `syntax` (default of the spec's), `date_order` "dmy" (default) or "mdy", and `find`
+    "all" (default: the whole answer is the value) or "last_number", for models that answer in sentences. Raises SpecError.
     """
-    specs.keys(settings, ("partial", "syntax", "date_order"), "verifier.settings")
+    specs.keys(settings, ("partial", "syntax", "date_order", "find"), "verifier.settings")
+    specs.choice(settings.get("find", "all"), FINDS, "verifier.settings.find")
     if not isinstance(settings.get("partial", False), bool):
         raise specs.SpecError("verifier.settings.partial must be true or false")
     specs.choice(settings.get("date_order", "dmy"), fields.ORDERS, "verifier.settings.date_order")
@@ -90,6 +95,11 @@ def verify(task: Task, settings: dict[str, Any], limits: Limits, submission: byt
     text = decode(submission)
     wanted: dict[str, dict[str, Any]] = task.spec["fields"]
     syntax = str(task.spec.get("syntax", settings.get("syntax")))
+    if syntax == "value" and settings.get("find") == "last_number":
+        numbers = NUMBER.findall(text)
+        if not numbers:
+            return invalid(f"no number in the answer: {clip(text, 80)}")
+        text = numbers[-1]
     try:
         got = parse(text, syntax, next(iter(wanted)))
     except ValueFormatError as error:

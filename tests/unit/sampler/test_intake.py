@@ -172,3 +172,12 @@ def test_a_waiting_lease_that_is_not_renewed_is_rejected_and_a_renewed_one_is_no
         (type(action), action.assigned.lease_id) for action in actions if not isinstance(action, Switch)
     ] == [(Reject, "c")]
     assert intake.held() == ("a", "b", "c"), "held until the caller has handed it back"
+
+
+def test_a_newer_version_with_the_same_weights_is_another_version() -> None:
+    intake = ready(version=1)
+    same = PolicyRef(version=2, uri="v2", digest=policy(1).digest)
+    intake.publish(same)
+    assert intake.decide(0.0) == [Switch(same)]
+    intake.loaded(same)
+    assert intake.decide(0.0) == []

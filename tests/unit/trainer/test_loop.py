@@ -116,3 +116,13 @@ def test_heartbeat_names_offsets(*, draining: bool) -> None:
         "w", version=3, offsets={"rewards/0": 5}, stats={"x": 1.0}, draining=draining, started_at=1.0
     )
     assert (beat.topic, beat.event.offsets, beat.event.policy_version) == ("heartbeats", {"rewards/0": 5}, 3)  # type: ignore[attr-defined]
+
+
+def test_steps_whose_groups_are_all_too_old_move_the_version_on(chosen: Settings, make_events: Make) -> None:
+    # All were sampled from version 0: with no staleness allowed only the first step has something to learn from.
+    strict = msgspec.structs.replace(chosen, max_staleness=0)
+    written, _ = asyncio.run(drive(strict, history(make_events, 8)))
+    assert [item.event.policy.version for item in written] == [1, 2, 3, 4]
+    assert [item.event.metrics["groups"] for item in written] == [2.0, 0.0, 0.0, 0.0]
+    assert "reward_mean" not in written[1].event.metrics
+    assert len({item.event.policy.digest for item in written}) == 1

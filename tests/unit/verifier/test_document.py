@@ -133,3 +133,14 @@ def test_a_broken_spec_is_named() -> None:
         with pytest.raises(SpecError) as caught:
             document.check_spec(spec, {})
         assert said in str(caught.value)
+
+
+def test_the_last_number_of_a_sentence_where_the_card_asks_for_it(judge: Any) -> None:
+    wanted = {"answer": {"type": "number", "want": -52}}
+    assert judge("43 - 95 is -52.", wanted, syntax="value", find="last_number").passed
+    assert judge("-52", wanted, syntax="value", find="last_number").passed
+    assert judge("-52, or perhaps 52", wanted, syntax="value", find="last_number").score == 0.0
+    assert judge("I do not know", wanted, syntax="value", find="last_number").outcome == "invalid"
+    assert judge("43 - 95 is -52.", wanted, syntax="value").score == 0.0
+    with pytest.raises(SpecError, match="find"):
+        judge("1", wanted, syntax="value", find="first")
