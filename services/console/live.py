@@ -116,6 +116,10 @@ class Screen:
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
 
+    def say(self, line: str) -> None:
+        """Print a line that stays, above the live screen."""
+        self._console.print(line, highlight=False, soft_wrap=True, markup=False)
+
     def show(self, view: View, phase: str, restarts: dict[str, int]) -> None:
         """Draw the present state."""
         now = time.time()

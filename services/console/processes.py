@@ -10,13 +10,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import structlog
-
 from schemas.run import RunConfig
 from services.console.errors import ConsoleError
 from services.runtime.stack import Process
-
-log = structlog.get_logger("console")
 
 RESTARTS, WINDOW_S = 5, 120.0
 """More restarts than this within the window end the run."""
@@ -59,13 +55,14 @@ class Services:
         for name in self._workers:
             self._start(name)
 
-    def watch(self) -> None:
-        """Start again what has died; call at least once a second.
+    def watch(self) -> list[str]:
+        """Start again what has died, and say so, a line each; call at least once a second.
 
         Raises:
             ConsoleError: a service ends with a fault of its input, or too often.
         """
         now = time.monotonic()
+        notes: list[str] = []
         for name, process in list(self._running.items()):
             code = process.poll()
             if code is None:
@@ -84,13 +81,12 @@ class Services:
             self._due[name] = now + BACKOFF_S * 2 ** sum(1 for at in ended if now - at < WINDOW_S)
             ended.append(now)
             self.restarts[name] += 1
-            log.warning(
-                "service ended, starting it again", service=name, status=code, said=_last_line(process)
-            )
+            notes.append(f"{name} ended with status {code} and is started again (log: {process.log})")
         for name, at in list(self._due.items()):
             if now >= at:
                 del self._due[name]
                 self._start(name)
+        return notes
 
     def pids(self) -> dict[str, int]:
         """Worker id -> process id, of those that run."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import jinja2
 import msgspec
-import structlog
 
 from schemas.run import RunConfig
 from schemas.topics import all_topics
@@ -18,7 +17,6 @@ from services.console.errors import ConsoleError
 from services.console.figures import Figures, add, examples, summary
 from services.runtime.consumer import LogReader
 
-log = structlog.get_logger("console")
 READ_DEADLINE_S = 300.0
 SHOWN_STEPS_S = ("trainer wait", "trainer train", "trainer save")
 

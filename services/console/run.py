@@ -11,7 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from schemas.checkpoints import CheckpointPublished
 from schemas.ids import event_id
@@ -31,7 +30,6 @@ from services.runtime.consumer import LogReader
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.stack import Stack, StackError
 
-log = structlog.get_logger("console")
 BATCH = "training"
 SETTLE_S = 60.0
 EMIT_AT_A_TIME = 500
@@ -200,7 +198,8 @@ class Run:
         while True:
             if self._stop.is_set():
                 raise Interrupted
-            await asyncio.to_thread(services.watch)
+            for note in await asyncio.to_thread(services.watch):
+                self._screen.say(note)
             for record in await reader.poll(0.25, 2000):
                 observe(self._view, record.event, record.timestamp_ms / 1000)
                 if isinstance(record.event, CheckpointPublished) and record.event.final:
@@ -272,7 +271,6 @@ class Run:
         self._timeline.phases[self._phase] = self._timeline.phases.get(self._phase, 0.0) + elapsed
         self._timeline.wall_s += elapsed
         self._phase, self._phase_since = phase, time.monotonic()
-        log.debug("phase", phase=str(phase))
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._phase_since
