@@ -82,7 +82,7 @@ class TaskSubmitted(Event, frozen=True, kw_only=True):
 
 
 class TaskCancelled(Event, frozen=True, kw_only=True):
-    """Stop working on a task (`task_id`), or on all live tasks with a batch label (`batch`)."""
+    """Stop working on a task (`task_id`), or on all tasks with a batch label (`batch`), those still to come included."""
 
     task_id: str = ""
     batch: str = ""

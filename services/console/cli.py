@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from services.console.errors import OUTSIDE, WRONG_USE, ConsoleError
 from services.runtime.errors import BadInput, Unavailable, one_line
 
@@ -115,7 +117,7 @@ def run_command(argv: list[str]) -> int:
     except ConsoleError as error:
         print(f"temper: {error}", file=sys.stderr)
         return error.status
-    except (BadInput, ValueError, OSError) as error:
+    except (BadInput, ValueError, OSError, msgspec.MsgspecError) as error:
         # Settings, cards and files say themselves what is wrong and where.
         print(f"temper: {one_line(error)}", file=sys.stderr)
         return WRONG_USE

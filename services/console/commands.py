@@ -68,14 +68,21 @@ def submit(arguments: argparse.Namespace, _: list[str]) -> int:
     """`temper submit`."""
     if (arguments.file is None) == (arguments.domain is None):
         raise ConsoleError("give a file of tasks, or --domain and --count", WRONG_USE)
+    link = connection.find()
     if arguments.domain is not None:
-        catalog = Catalog.load(DOMAINS, ("*",), ())
+        if arguments.count < 1:
+            raise ConsoleError(f"--count is {arguments.count}, it must be at least 1", WRONG_USE)
+        paths = settings.load_json(Path(link.config), RunConfig).domains.paths if link.config else DOMAINS
+        catalog = Catalog.load(paths, ("*",), ())
         drawn = catalog.sample(arguments.domain, split="train", seed=arguments.seed, count=arguments.count)
         tasks: Iterable[Task] = [item.task for item in drawn]
     else:
         tasks = list(_read_tasks(arguments.file))
-    events = [TaskSubmitted(task=task, priority=arguments.priority) for task in tasks]
-    link = connection.find()
+    # Through the wire's own rules, which building a struct in Python does not check.
+    events = [
+        msgspec.convert({"task": msgspec.to_builtins(task), "priority": arguments.priority}, TaskSubmitted)
+        for task in tasks
+    ]
     asyncio.run(_emit(link, [(event, event.task.domain, event.task.id) for event in events]))
     for event in events:
         print(event.task.id)
@@ -220,9 +227,11 @@ async def _on_run(folder: Path, act: Callable[[connection.Connection], Awaitable
     from services.runtime.stack import Stack, StackError
 
     try:
-        return await act(connection.find(folder.name, folder.parent))
+        live = connection.find(folder.name, folder.parent)
     except ConsoleError:
-        pass  # not up: its data are in the folder
+        live = None  # not up: its data are in the folder
+    if live is not None:
+        return await act(live)
     try:
         stack = await asyncio.to_thread(Stack.start, folder / "stack")
     except StackError as error:

@@ -24,6 +24,8 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     """Path of the resolved configuration."""
     pid: int = 0
     """Process that keeps it up."""
+    started: str = ""
+    """When that process started, in the kernel's ticks: its id may be another's by now."""
 
     def environment(self) -> dict[str, str]:
         """Environment for a service or a helper command of this installation."""
@@ -71,7 +73,7 @@ def find(run: str | None = None, runs: Path = RUNS) -> Connection:
             connection = msgspec.json.decode(path.read_bytes(), type=Connection)
         except (OSError, msgspec.MsgspecError):
             continue
-        if alive(connection.pid):
+        if alive(connection):
             return connection
     wanted = f"run {run!r}" if run else "a stack"
     raise ConsoleError(
@@ -80,14 +82,15 @@ def find(run: str | None = None, runs: Path = RUNS) -> Connection:
     )
 
 
-def alive(pid: int) -> bool:
-    """Whether a process exists."""
-    if pid <= 0:
-        return False
+def started(pid: int) -> str:
+    """Start time of a process in clock ticks since boot (field 22 of `/proc/PID/stat`), empty if there is none."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[19]
+
+
+def alive(connection: Connection) -> bool:
+    """Whether the process that keeps it up still runs."""
+    return connection.pid > 0 and connection.started != "" and started(connection.pid) == connection.started

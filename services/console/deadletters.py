@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from schemas.topics import all_topics, dead_letters
 from services.console.connection import Connection
@@ -25,9 +26,13 @@ async def _consumer(link: Connection) -> AsyncIterator[Any]:
     consumer = AIOKafkaConsumer(
         bootstrap_servers=link.kafka, enable_auto_commit=False, max_partition_fetch_bytes=17_000_000
     )
-    async with asyncio.timeout(DEADLINE_S):
-        await consumer.start()
     try:
+        try:
+            await asyncio.wait_for(consumer.start(), DEADLINE_S)
+        except (KafkaError, TimeoutError) as error:
+            raise ConsoleError(
+                f"the broker at {link.kafka} does not answer: {type(error).__name__}"
+            ) from error
         yield consumer
     finally:
         async with asyncio.timeout(10):

@@ -160,6 +160,7 @@ def summary(
             "after_interval": [round(after.low, 4), round(after.high, 4)] if after else None,
             "before_greedy": round(before.greedy, 4) if before else None,
             "after_greedy": round(after.greedy, 4) if after else None,
+            "complete": all(evaluation.complete for evaluation in (before, after) if evaluation),
             "per_domain": per_domain,
         },
         "events": dict(sorted(figures.events.items())),

@@ -32,6 +32,8 @@ from services.runtime.stack import Stack, StackError
 
 BATCH = "training"
 SETTLE_S = 60.0
+STALLED_S = 900.0
+"""A step or an evaluation that takes longer than this ends the run with a line."""
 EMIT_AT_A_TIME = 500
 
 
@@ -76,7 +78,7 @@ def choose_folder(config: RunConfig, runs: Path = connection.RUNS) -> tuple[RunC
             held = msgspec.json.decode((folder / connection.FILE).read_bytes(), type=connection.Connection)
         except (OSError, msgspec.MsgspecError):
             held = None
-        if held is not None and connection.alive(held.pid):
+        if held is not None and connection.alive(held):
             continue
         stored = folder / "config.json"
         if (
@@ -109,6 +111,7 @@ class Run:
         self._phase = Phase.STARTING
         self._phase_since = time.monotonic()
         self._submitted = 0
+        self._seen_version, self._moved_at = -1, time.monotonic()
         self._stop = asyncio.Event()
         self._catalog = Catalog.load(config.domains.paths, config.domains.include, config.domains.exclude)
         if not self._catalog.cards:
@@ -150,6 +153,7 @@ class Run:
             run_dir=str(self._folder),
             config=str(self._folder / "config.json"),
             pid=os.getpid(),
+            started=connection.started(os.getpid()),
         )
         await topics.create(link.kafka, prefix, tuple(sorted({*POOLS, self._config.sampler.pool})))
         connection.write(link)
@@ -175,22 +179,29 @@ class Run:
                 name: self._timeline.restarts.get(name, 0) + count
                 for name, count in services.restarts.items()
             }
-            async with asyncio.timeout(20):
-                await reader.stop()
-                await producer.stop()
+            await reader.stop()
+            await producer.stop()
         if self._train:
-            self._turn(Phase.REPORT)
-            self._timeline.finished = True
-            self._save()
+            await self._conclude(link)
+
+    async def _conclude(self, link: connection.Connection) -> None:
+        """Replay and report; Ctrl-C ends the program from here on, and the same command comes here again."""
+        self._turn(Phase.REPORT)
+        self._save()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().remove_signal_handler(number)
+        log = self._folder / "logs" / "replay.log"
+        try:
             replayed = await asyncio.to_thread(
-                outside.ask_service,
-                "scheduler",
-                ["replay", "--json"],
-                link.environment(),
-                log=self._folder / "logs" / "replay.log",
+                outside.ask_service, "scheduler", ["replay", "--json"], link.environment(), log=log
             )
-            (self._folder / "replay.json").write_bytes(replayed)
-            await write_report(self._config, self._folder, link, self._timeline.wall_s + self._elapsed())
+        except ConsoleError as error:
+            # The figures do not depend on it: the report says that the replay could not be had.
+            failure = {"equal": False, "differences": [str(error)], "violations": []}
+            replayed = msgspec.json.encode(failure)
+        (self._folder / "replay.json").write_bytes(replayed)
+        await write_report(self._config, self._folder, link, self._timeline.wall_s + self._elapsed())
+        self._timeline.finished = True
 
     async def _drive(self, services: Services, producer: Producer, reader: LogReader) -> None:
         self._turn(Phase.BEFORE if self._train else Phase.SERVING)
@@ -209,9 +220,11 @@ class Run:
                 continue
             if self._phase is Phase.BEFORE and "before" in self._view.evaluations:
                 self._turn(Phase.TRAINING)
+            self._check_stalled()
             if self._phase is Phase.TRAINING:
-                await self._submit(producer)
-                if self._view.final:
+                if not self._view.final:
+                    await self._submit(producer)
+                else:
                     cancelled = TaskCancelled(batch=BATCH, reason="the run has its last checkpoint")
                     await producer.emit(
                         Outgoing(
@@ -224,6 +237,23 @@ class Run:
                 settled_by = time.monotonic() + SETTLE_S
             if self._phase is Phase.SETTLING and (not self._view.states or time.monotonic() > settled_by):
                 return
+
+    def _check_stalled(self) -> None:
+        """End a run that gets nowhere, whatever its services say of themselves.
+
+        Raises:
+            ConsoleError: no new version, or no evaluation, for too long.
+        """
+        now = time.monotonic()
+        if self._view.version != self._seen_version:
+            self._seen_version, self._moved_at = self._view.version, now
+        since = max(self._moved_at, self._phase_since)
+        patience = STALLED_S + (0.0 if self._phase is Phase.TRAINING else self._config.evaluator.deadline_s)
+        if now - since > patience:
+            raise ConsoleError(
+                f"nothing new for {patience:.0f} s while {self._phase}: see {self._folder / 'logs'}; "
+                "the same command goes on"
+            )
 
     async def _submit(self, producer: Producer) -> None:
         training = self._config.training

@@ -78,20 +78,26 @@ def observe(view: View, event: Event, at: float) -> None:
             view.cached += event.cached
             view.verdict_times.append(at)
         case CheckpointPublished():
-            view.version = max(view.version, event.policy.version)
-            view.final = view.final or event.final
-            view.metrics = event.metrics
-            if "reward_mean" in event.metrics:
-                view.rewards.append((event.policy.version, event.metrics["reward_mean"]))
-                del view.rewards[:-HISTORY]
-            for name, value in event.metrics.items():
-                if name.startswith("layer/"):
-                    series = view.layers.setdefault(name.removeprefix("layer/"), [])
-                    series.append(value)
-                    del series[:-HISTORY]
+            _advance(view, event)
         case WorkerHeartbeat():
             view.workers[event.worker] = Beat(at=at, heartbeat=event)
         case EvaluationFinished():
             view.evaluations[event.label] = event
         case _:
             pass
+
+
+def _advance(view: View, event: CheckpointPublished) -> None:
+    view.final = view.final or event.final
+    if event.policy.version <= view.version:
+        return  # published again after a restart
+    view.version = event.policy.version
+    view.metrics = event.metrics
+    if "reward_mean" in event.metrics:
+        view.rewards.append((event.policy.version, event.metrics["reward_mean"]))
+        del view.rewards[:-HISTORY]
+    for name, value in event.metrics.items():
+        if name.startswith("layer/"):
+            series = view.layers.setdefault(name.removeprefix("layer/"), [])
+            series.append(value)
+            del series[:-HISTORY]

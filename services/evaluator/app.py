@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 
@@ -33,6 +32,7 @@ async def run(process: Process, lifecycle: Lifecycle) -> None:
     await producer.start()
     await reader.start()
     evaluations = Evaluations(config, catalog, producer)
+    lifecycle.progress.ready()
     started = time.time()
     beat = 0.0
     try:
@@ -54,9 +54,8 @@ async def run(process: Process, lifecycle: Lifecycle) -> None:
                     _heartbeat(process.worker, evaluations.stats(), reader.positions(), started)
                 )
     finally:
-        async with asyncio.timeout(10):
-            await reader.stop()
-            await producer.stop()
+        await reader.stop()
+        await producer.stop()
 
 
 def _heartbeat(worker: str, stats: dict[str, float], offsets: Mapping[str, int], started: float) -> Outgoing:

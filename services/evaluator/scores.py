@@ -69,6 +69,8 @@ def summarise(rows: Iterable[Answered], *, seed: int) -> Summary:
     overall = np.zeros(RESAMPLES)
     for name in sorted(by_domain):
         sampled = [row for row in by_domain[name] if not row.greedy and row.scores]
+        if not sampled:
+            continue  # nothing at temperature 1: it has no mean, and must not pull the others' down
         greedy = [score for row in by_domain[name] if row.greedy for score in row.scores]
         means = bootstrap([row.scores for row in sampled], rng)
         overall += means
@@ -88,6 +90,8 @@ def summarise(rows: Iterable[Answered], *, seed: int) -> Summary:
                 infra=sum(row.infra for row in by_domain[name]),
             )
         )
+    if not domains:
+        raise ValueError("no sampled task of the evaluation has a verdict")
     overall /= len(domains)
     layers: dict[str, list[float]] = defaultdict(list)
     for domain in domains:

@@ -64,7 +64,7 @@ class Intake:
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._leases = LeaseTable()
-        self._refused: dict[str, str] = {}
+        self._refused: dict[tuple[int, str], str] = {}
         self.current: PolicyRef | None = None
         """In the engine; an empty digest stands for the base from the configuration, before its publication."""
         self._published: list[PolicyRef] = []
@@ -113,7 +113,7 @@ class Intake:
     @property
     def newest(self) -> PolicyRef | None:
         """The newest published version that was not refused."""
-        good = (policy for policy in reversed(self._published) if policy.digest not in self._refused)
+        good = (policy for policy in reversed(self._published) if _identity(policy) not in self._refused)
         return next(good, None)
 
     def loaded(self, policy: PolicyRef) -> None:
@@ -122,7 +122,7 @@ class Intake:
 
     def refuse(self, policy: PolicyRef, reason: str) -> None:
         """The version must not serve; the engine still has the previous one."""
-        self._refused[policy.digest] = reason
+        self._refused[_identity(policy)] = reason
         self.switching = None
 
     def held(self) -> tuple[str, ...]:
@@ -183,8 +183,8 @@ class Intake:
             policy = held.assigned.task.policy
             if held.running:
                 continue
-            if policy is not None and policy.digest in self._refused:
-                found.append(Reject(held.assigned, "refused", self._refused[policy.digest]))
+            if policy is not None and _identity(policy) in self._refused:
+                found.append(Reject(held.assigned, "refused", self._refused[_identity(policy)]))
             elif lease_id not in live:
                 found.append(Reject(held.assigned, "expired", "the lease ended before the group began"))
         return found
@@ -204,7 +204,9 @@ class Intake:
     def _is_current(self, policy: PolicyRef | None) -> bool:
         # Both: a version whose step taught nothing has its predecessor's weights, and yet its tokens are of the new version.
         return (
-            policy is not None
-            and self.current is not None
-            and (policy.version, policy.digest) == (self.current.version, self.current.digest)
+            policy is not None and self.current is not None and _identity(policy) == _identity(self.current)
         )
+
+
+def _identity(policy: PolicyRef) -> tuple[int, str]:
+    return policy.version, policy.digest

@@ -51,6 +51,11 @@ def submit(
             "submit again later under a new id or raise scheduler.ready_cap"
         )
     state.meta.submitted += 1
+    if not reason and task.batch and task.batch in state.meta.closed:
+        admitted = _admit(state, policies, event, now, content=content, trace=trace)
+        entry = state.live[task.id]
+        entry.reason = "its batch was cancelled before it came"
+        return [admitted, end(state, entry, "cancelled", now)]
     if reason:
         state.count("rejected")
         return [_reject(state, event, now, content=content, reason=reason, trace=trace)]
@@ -129,8 +134,13 @@ def _conflict(state: State, event: TaskSubmitted, known: TaskEntry | Ended, now:
 
 
 def cancel(state: State, policies: Policies, event: TaskCancelled, now: float) -> list[Effect]:
-    """Withdraw one task, or all live tasks of a batch; held leases are revoked."""
+    """Withdraw one task, or all tasks of a batch, those still to come included; held leases are revoked.
+
+    Topics are ordered within a partition only: tasks that were submitted before the cancellation may be read after it.
+    """
     chosen: set[str] = set()
+    if event.batch and event.batch not in state.meta.closed:
+        state.meta.closed.append(event.batch)
     if event.task_id in state.live:
         chosen.add(event.task_id)
     if event.batch:

@@ -146,6 +146,8 @@ class Meta(msgspec.Struct, kw_only=True):
     """Training groups that ended usable and complete (AReaL's `accepted`)."""
     version: int = 0
     final: bool = False
+    closed: list[str] = []
+    """Batch labels that were cancelled, in the order of their cancellation: later tasks with them end at once."""
     counters: dict[str, int] = {}
     """Events that changed nothing, by cause."""
 

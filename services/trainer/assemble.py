@@ -109,10 +109,10 @@ class _Open(msgspec.Struct, kw_only=True):
             return None
         return Member(index=verdict.index, verdict=verdict.verdict, trajectory=found[verdict.content])
 
-    def valid(self) -> list[Member]:
-        """Members that can be trained on so far."""
-        members = (self.member(verdict) for verdict in self.verdicts.values())
-        return [member for member in members if member is not None and member.trajectory is not None]
+    def accepted(self) -> bool:
+        """Whether the scheduler's admission counts the group: all verdicts are in, and enough of them carry a score."""
+        scored = sum(verdict.verdict.score is not None for verdict in self.verdicts.values())
+        return len(self.verdicts) == self.size and usable(scored, self.size)
 
 
 def sound(sample: TrajectoryCompleted, vocabulary: int) -> bool:
@@ -216,8 +216,7 @@ class Assembler:
         overdue = [key for key, group in self._open.items() if now - group.since > self._timeout_s]
         for key in overdue:
             group = self._open.pop(key)
-            valid = group.valid()
-            self.shortfall += usable(len(valid), group.size)
+            self.shortfall += group.accepted()
             self._finished[key] = self._version
             self.counts.expired += 1
         return overdue
@@ -302,7 +301,15 @@ class Assembler:
         del self._open[key]
         valid = [member.trajectory for member in found if member.trajectory is not None]
         oldest = min((oldest_version(sample.spans) for sample in valid), default=self._version)
+        if self._version - oldest > self._max_staleness and group.last.offset < self._seen.get(
+            group.last.source, 0
+        ):
+            # Complete before the last checkpoint and this old: it left then, and was counted then.
+            self.counts.reread += 1
+            self._finished[key] = oldest
+            return
         if not usable(len(valid), group.size):
+            self.shortfall += group.accepted()
             self.counts.unusable += 1
             self._finished[key] = oldest
             return

@@ -13,12 +13,14 @@ def decode(submission: bytes) -> str:
     Raises:
         UnusableAnswerError: empty (blank counts as empty) or not UTF-8.
     """
-    if not submission.strip():
-        raise UnusableAnswerError("the answer is empty")
     try:
-        return submission.decode("utf-8")
+        text = submission.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UnusableAnswerError(f"the answer is not valid UTF-8 (byte {error.start})") from error
+    # Blank as text, not as bytes: what only holds such characters as U+001C or U+00A0 has no word and no line.
+    if not text.strip():
+        raise UnusableAnswerError("the answer is empty")
+    return text
 
 
 def check_size(submission: bytes, limit: int) -> None:

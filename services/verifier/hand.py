@@ -50,15 +50,18 @@ class Hand:
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, (str(PROJECT), environment.get("PYTHONPATH")))
         )
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command,
-            self.name,
-            str(self._root),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                self.name,
+                str(self._root),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise WorkerLostError(f"it cannot be started: {error.strerror}") from error
         ready = await self._receive(Ready, START_S)
         if ready.error:
             await self.kill()

@@ -184,7 +184,7 @@ class World:
         )
 
 
-def record(seed: int = 7, turns: int = 240) -> Recording:
+def record(seed: int = 9, turns: int = 240) -> Recording:
     """A run of the simulation."""
     world, rng = World(seed), random.Random(seed + 1)
     state, batches, now = State(), [], 1_700_000_000.0
@@ -200,11 +200,11 @@ def record(seed: int = 7, turns: int = 240) -> Recording:
                 domain=domain,
                 prompt="p",
                 purpose=rng.choice(["train", "train", "train", "eval"]),
-                batch=rng.choice(["", "x", "y"]),
+                batch=rng.choice(["", "", f"b{seq // 40}"]),
             )
             events.append(TaskSubmitted(task=task, priority=rng.choice([0, 0, 5])))
         if seq % 40 == 0:
-            events.append(TaskCancelled(batch=rng.choice(["x", "y"])))
+            events.append(TaskCancelled(batch=f"b{seq // 40 - 1}"))
         if seq % 25 == 0:
             events.append(rng.choice([DomainPaused(domain="boxes"), DomainResumed(domain="boxes")]))
         if seq % 60 == 0:

@@ -8,6 +8,7 @@ from typing import Any
 
 from services.verifier.values import ValueFormatError, depth, is_plain, parse_json
 
+MAX_BITS = 1328  # 400 decimal digits, as in JSON
 MAX_BYTES = 16_384
 MAX_DEPTH = 16
 MAX_RUN = 64
@@ -118,4 +119,7 @@ def _literal(node: ast.expr) -> Any:
         raise ValueFormatError("arguments must be literals")
     if not is_plain(value):
         raise ValueFormatError("an argument is not plain data")
+    if isinstance(value, int) and value.bit_length() > MAX_BITS:
+        # A hexadecimal literal may have any length; written out in digits it could not even be shown.
+        raise ValueFormatError("an argument is a whole number of more than 400 digits")
     return value

@@ -25,6 +25,7 @@ LONG = (
 )
 NAMES = {name: number for names in (MONTHS, LONG) for number, name in enumerate(names, 1)}
 MAX_TEXT = 4096
+MAX_NUMBER = 128
 MAX_EXPONENT = 400
 THOUSAND = 3  # digits of a thousands group
 PIECES = 3  # of a date
@@ -38,8 +39,19 @@ def text(value: Any) -> str | None:
     """NFKC, case folded, runs of white space as one blank; None for what is no text or number."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    made = unicodedata.normalize("NFKC", str(value)[:MAX_TEXT])
+    if len(str(value)) > MAX_TEXT:
+        return None
+    made = unicodedata.normalize("NFKC", str(value))
     return " ".join(made.casefold().split())
+
+
+def _thousands(piece: str) -> bool:
+    digits = "".join(char for char in piece if char not in CURRENCY)
+    return not digits or (
+        len(digits) >= THOUSAND
+        and digits[:THOUSAND].isdigit()
+        and digits[THOUSAND : THOUSAND + 1] in ("", ".", ",")
+    )
 
 
 def number(value: Any) -> Decimal | None:
@@ -50,7 +62,16 @@ def number(value: Any) -> Decimal | None:
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
-    body = unicodedata.normalize("NFKC", str(value)[:128]).strip()
+    text_value = str(value).strip()
+    if len(text_value) > MAX_NUMBER:
+        return None
+    body = unicodedata.normalize("NFKC", text_value).strip()
+    groups = body.split()
+    while len(groups) > 1 and all(char in CURRENCY + "+-" for char in groups[0]):
+        groups.pop(0)
+    if not all(_thousands(group) for group in groups[1:]):
+        # `4 2` is two numbers; blanks may only part thousands, or a currency sign from its number.
+        return None
     body = "".join(char for char in body if char not in CURRENCY and not char.isspace() and char not in "_'")
     dots, commas = body.count("."), body.count(",")
     if dots and commas:

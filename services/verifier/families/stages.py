@@ -119,14 +119,22 @@ def _judge(stage: dict[str, Any], protected: list[str], outcome: Outcome, progre
     broken = state.broken(state.touched(outcome), protected)
     idle = all(state.holds(c, progress.untouched) and state.holds(c, progress.good) for c in checks)
     snapshot = outcome.snapshot if outcome.diff.complete else None
-    if wrong or broken or idle or snapshot is None:
+    stopped = outcome.cause in state.OUR_KILLS
+    if wrong or broken or idle or stopped or snapshot is None:
         if outcome.snapshot is not None:
             outcome.snapshot.close()
         why = f"not so: {', '.join(wrong)}" if wrong else f"protected: {', '.join(broken)}" if broken else ""
         return _failed(
             stage,
             ended(outcome),
-            why or ("nothing was left to do" if idle else "its files could not be kept"),
+            why
+            or (
+                "it had to be stopped"
+                if stopped
+                else "nothing was left to do"
+                if idle
+                else "its files could not be kept"
+            ),
         )
     progress.commit(outcome, final)
     return StageResult(

@@ -20,6 +20,9 @@ KINDS = {
 }
 Read = Callable[[str], bytes | None]
 
+OUR_KILLS = ("wall", "cpu", "output")
+"""Causes that say the verifier stopped the command: the files then depend on the moment."""
+
 
 @dataclass(frozen=True, slots=True)
 class State:

@@ -65,7 +65,8 @@ def verify(task: Task, settings: dict[str, Any], limits: Limits, submission: byt
     stray = state.strays(paths, spec["checks"])
     broken = state.broken(paths, spec.get("protected", []))
     gate = (held / gates if gates else 1.0) * len(parts) / (len(parts) + len(stray))
-    if broken or not outcome.diff.complete:
+    if broken or not outcome.diff.complete or outcome.cause in state.OUR_KILLS:
+        # A command that had to be stopped did not do the task, whatever stands there at that moment.
         gate = 0.0
     notes = [ended(outcome)]
     if stray:

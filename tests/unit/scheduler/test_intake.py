@@ -66,6 +66,16 @@ def test_cancelling_a_batch_takes_back_its_leases(bench: Bench) -> None:
     assert bench.assigned[-1].task.id == "v"
 
 
+def test_a_task_read_after_its_batch_was_cancelled_ends_cancelled(bench: Bench) -> None:
+    bench.send(TaskCancelled(batch="x"))
+    bench.submit("late", batch="x")
+    bench.submit("other", batch="y")
+    bench.beat(slots=4)
+    bench.tick()
+    assert (bench.phase("late"), bench.phase("other")) == ("cancelled", "leased")
+    assert [assigned.task.id for assigned in bench.assigned] == ["other"]
+
+
 def test_cancelling_what_is_not_there_is_counted(bench: Bench) -> None:
     assert bench.send(TaskCancelled(task_id="t")) == []
     assert bench.state.meta.counters["cancel_of_unknown_task"] == 1

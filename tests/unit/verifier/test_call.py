@@ -99,6 +99,7 @@ def test_the_assignment_is_the_best_one_not_the_greedy_one() -> None:
         "f(a=b'x')",
         "f(a=...)",
         "f(a=1e999)",
+        "f(a=0x" + "f" * 5000 + ")",
         "f(a={1: 2})",
         "f(a=" + "-" * 5000 + "1)",
         "f(a=" + "[" * 5000 + "]" * 5000 + ")",

@@ -144,3 +144,13 @@ def test_the_last_number_of_a_sentence_where_the_card_asks_for_it(judge: Any) ->
     assert judge("43 - 95 is -52.", wanted, syntax="value").score == 0.0
     with pytest.raises(SpecError, match="find"):
         judge("1", wanted, syntax="value", find="first")
+
+
+def test_padding_hides_nothing(judge: Any) -> None:
+    number = {"n": {"type": "number", "want": 42}}
+    assert judge("42" + " " * 200 + "or 43", number, syntax="value").score == 0.0
+    assert judge("4 2", number, syntax="value").score == 0.0
+    assert judge("$ 42", number, syntax="value").passed
+    assert judge("1 234.5 €", {"n": {"type": "number", "want": 1234.5}}, syntax="value").passed
+    text = {"n": {"type": "text", "want": "x"}}
+    assert judge("x" + " " * 5000 + "or y", text, syntax="value").score == 0.0

@@ -24,7 +24,14 @@ def test_the_same_input_gives_the_same_digest(make_task: Any, scripted: Any) -> 
 
 @pytest.mark.parametrize(
     ("submission", "said"),
-    [(b"", "empty"), (b" \n", "empty"), (b"\xff", "UTF-8"), (b"x" * 70_000, "70000 bytes")],
+    [
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b"\x1c", "empty"),
+        ("\u00a0".encode(), "empty"),
+        (b"\xff", "UTF-8"),
+        (b"x" * 70_000, "70000 bytes"),
+    ],
 )
 def test_an_unusable_answer_is_invalid(make_task: Any, scripted: Any, submission: bytes, said: str) -> None:
     verdict = engine.judge(make_task(SPEC), CARD, submission, scripted())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from services.verifier.families import terminal
 from services.verifier.jail import Outcome
 from services.verifier.specs import SpecError
 
-SPEC = {
+SPEC: dict[str, Any] = {
     "files": {"old": "text\n"},
     "checks": [
         {"kind": "file", "path": "new", "text": "text\n"},
@@ -36,6 +37,15 @@ def test_the_wanted_state_passes(judge: Any, exited: Any) -> None:
 
 def test_doing_nothing_earns_nothing(judge: Any, exited: Any) -> None:
     assert judge(exited()).score == 0.0
+
+
+@pytest.mark.parametrize("cause", ["wall", "cpu", "output"])
+def test_a_command_that_had_to_be_stopped_earns_nothing(judge: Any, exited: Any, cause: str) -> None:
+    done = exited({"new": "text\n"}, deleted=("old",))
+    stopped = dataclasses.replace(done, cause=cause, exit_code=None)
+    without_exit = SPEC | {"checks": SPEC["checks"][:2]}
+    assert judge(done, without_exit).passed
+    assert judge(stopped, without_exit).score == 0.0
 
 
 def test_half_of_it_earns_half(judge: Any, exited: Any) -> None:
