@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from pathlib import Path
 
@@ -29,6 +30,9 @@ from services.sampler.versions import Versions
 CATCH_UP_S = 30.0
 POLL_S = 0.25
 STOP_S = 10.0
+WATCH_S = 5.0
+ENGINE_STALL_S = 300.0
+"""One step or load may take this long (the first compiles kernels); beyond it the engine hangs."""
 
 
 async def run(process: Process, lifecycle: Lifecycle) -> None:
@@ -134,6 +138,10 @@ async def _read(reader: LogReader, intake: Intake, run: str) -> None:
 
 async def _watch(driver: Driver) -> None:
     """End the process when the engine fails: a new process has a new engine, and the leases run out."""
-    await driver.stopped.wait()
+    while not driver.stopped.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(driver.stopped.wait(), WATCH_S)
+        if driver.stalled_s() > ENGINE_STALL_S:
+            raise Unavailable(f"the engine has not come back from one step for {driver.stalled_s():.0f} s")
     if driver.failure is not None:
         raise Unavailable(str(driver.failure))

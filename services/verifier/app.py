@@ -87,12 +87,15 @@ async def _work(
         asyncio.create_task(outbox.run(), name="outbox"),
         asyncio.create_task(_beat(chosen, lifecycle, pool, producer, consumer), name="heartbeat"),
     }
-    watched: set[asyncio.Future[None]] = {reading, handler.failed, *beside}
+    broken = pool.failed
+    if broken is None:
+        raise RuntimeError("the pool has not been started")
+    watched: set[asyncio.Future[None]] = {reading, handler.failed, broken, *beside}
     lifecycle.progress.ready()
     try:
         await _until(reading, watched)
         finishing = asyncio.create_task(_finish(handler, outbox), name="drain")
-        await _until(finishing, {finishing, handler.failed, *beside})
+        await _until(finishing, {finishing, handler.failed, broken, *beside})
     finally:
         for task in (reading, *beside):
             task.cancel()

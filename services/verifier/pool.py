@@ -18,6 +18,7 @@ from pathlib import Path
 from schemas.cards import Card
 from schemas.tasks import Task
 from schemas.verdicts import Verdict, clip, infra
+from services.runtime.errors import Unavailable
 from services.verifier import families
 from services.verifier.cache import Cache, Share, key
 from services.verifier.engine import ANSWER_LIMIT
@@ -30,7 +31,6 @@ from services.verifier.specs import SpecError
 MARGIN_S = 20.0
 TRIES = 2
 PAUSE_S = 0.5
-LONGEST_PAUSE_S = 10.0
 SLOT_NUMBERS = 10_000
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,8 @@ class Pool:
         self._hands = [Hand(name, root, command) for name in names]
         self._loops: list[asyncio.Task[None]] = []
         self._busy = 0
+        self.failed: asyncio.Future[None] | None = None
+        """Has an exception once slots can no longer be made: the service must end then, and not judge."""
         self.isolation = ""
         self.stats: dict[str, float] = dict.fromkeys(
             ("jobs", "cached", "scored", "invalid", "infra", "workers_lost", "reverified", "disagreements"),
@@ -115,6 +117,7 @@ class Pool:
                 ) from first
             raise first
         self.isolation = next(str(each) for each in started)
+        self.failed = asyncio.get_running_loop().create_future()
         self._loops = [asyncio.create_task(self._serve(hand)) for hand in self._hands]
 
     async def close(self) -> None:
@@ -195,16 +198,24 @@ class Pool:
             self._room.release()
             self._busy += 1
             started = time.monotonic()
-            verdict = infra("the verifier was stopped")
+            verdict: Verdict | None = infra("the verifier was stopped")
             try:
                 verdict = await self._run(hand, job)
+            except JailUnavailable as error:
+                # No verdict: the record stays unfinished, and a verifier that can jail gets it.
+                verdict = None
+                if self.failed is not None and not self.failed.done():
+                    self.failed.set_exception(Unavailable(f"no jail, no verdicts: {error}"))
+                return
             finally:
                 self._busy -= 1
                 now = time.monotonic()
                 self.stats["busy_s"] += now - started
-                self._finish(job, Judged(verdict, queued_s=started - job.since, duration_s=now - started))
+                if verdict is not None:
+                    self._finish(job, Judged(verdict, queued_s=started - job.since, duration_s=now - started))
 
     async def _run(self, hand: Hand, job: _Job) -> Verdict:
+        """The verdict of one job, `infra` if its worker was lost every time. Raises JailUnavailable: no slot can be made."""
         reason = ""
         for attempt in range(TRIES):
             try:
@@ -217,7 +228,9 @@ class Pool:
                 log.warning("worker %s lost (%s)", hand.name, reason)
                 await hand.kill()
                 if isinstance(error, JailUnavailable):
-                    await asyncio.sleep(min(LONGEST_PAUSE_S, PAUSE_S * 2**attempt))
+                    if attempt == TRIES - 1:
+                        raise
+                    await asyncio.sleep(PAUSE_S)
                 continue
             self.stats["jail_runs"] += reply.jail_runs
             self.stats["jail_cpu_s"] += reply.jail_cpu_s

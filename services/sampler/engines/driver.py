@@ -53,6 +53,7 @@ class Driver:
         self._streams: dict[str, asyncio.Queue[_Items]] = {}
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._busy_since: float | None = None
         self.stopped = asyncio.Event()
         """Set when the thread has ended; `failure` says why if it was not asked to."""
 
@@ -120,6 +121,11 @@ class Driver:
     def version(self) -> int:
         """Policy version in the engine."""
         return -1 if self._engine is None else self._engine.version()
+
+    def stalled_s(self) -> float:
+        """Seconds since the engine last came back from a step or a load that is still to end; 0 while it has nothing to do."""
+        since = self._busy_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def running(self) -> int:
         """Samples not finished."""
@@ -189,7 +195,7 @@ class Driver:
                 return False
             acts = list(self._inbox)
             self._inbox.clear()
-        began = time.monotonic()
+        began = self._busy_since = time.monotonic()
         for act in acts:
             act(engine)
         if engine.running():
@@ -199,6 +205,7 @@ class Driver:
             if segments:
                 self._to_loop(self._deliver, segments)
         self.stats.busy_s += time.monotonic() - began
+        self._busy_since = None
         return True
 
     def _deliver(self, segments: list[Segment]) -> None:

@@ -167,3 +167,26 @@ def test_an_engine_that_cannot_be_built_is_an_error_of_start() -> None:
             await driver.start()
 
     with_driver(build, use, start=False)
+
+
+def test_an_engine_that_does_not_come_back_is_seen_from_outside() -> None:
+    engines: list[Counting] = []
+
+    def build() -> Engine:
+        engines.append(Counting())
+        return engines[0]
+
+    async def use(driver: Driver) -> None:
+        assert driver.stalled_s() == 0.0
+        engines[0].gate.clear()
+        asked = asyncio.ensure_future(collect(driver, request("a", tokens=2)))
+        async with asyncio.timeout(5.0):
+            while driver.stalled_s() < 0.1:
+                await asyncio.sleep(0.01)
+        engines[0].gate.set()
+        assert await asked
+        async with asyncio.timeout(5.0):
+            while driver.stalled_s() != 0.0:
+                await asyncio.sleep(0.01)
+
+    with_driver(build, use)

@@ -13,6 +13,7 @@ import pytest
 
 from schemas.cards import parse_card
 from schemas.tasks import Task
+from services.runtime.errors import Unavailable
 from services.verifier.jail import JailUnavailable
 from services.verifier.pool import Judged, Pool
 
@@ -31,7 +32,7 @@ mode, log = sys.argv[1], Path(sys.argv[2])
 out, source = sys.stdout.buffer, sys.stdin.buffer
 def send(frame):
     out.write(frame); out.flush()
-if mode == "unable":
+if mode == "unable" or (mode == "able once" and log.read_text()):
     send(encode(Ready(error="nsjail is missing: install it")))
     raise SystemExit(3)
 if mode == "silent":
@@ -230,3 +231,19 @@ def test_no_jail_no_pool(drive: Any, mode: str, said: str) -> None:
         drive(lambda pool: pool.judge(TASK, b"a"), mode, slots=2)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_when_slots_can_no_longer_be_made_it_fails_and_judges_nothing(drive: Any) -> None:
+    async def scenario(pool: Pool) -> tuple[BaseException | None, bool]:
+        asked = asyncio.ensure_future(pool.judge(TASK, b"die"))
+        assert pool.failed is not None
+        await asyncio.wait({pool.failed}, timeout=20)
+        answered = asked.done()
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        return pool.failed.exception(), answered
+
+    (error, answered), _ = drive(scenario, mode="able once")
+    assert isinstance(error, Unavailable)
+    assert "nsjail is missing: install it" in str(error)
+    assert not answered
