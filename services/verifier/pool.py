@@ -211,6 +211,7 @@ class Pool:
                 self._busy -= 1
                 now = time.monotonic()
                 self.stats["busy_s"] += now - started
+                self._queue.charge(job.domain, now - started)
                 if verdict is not None:
                     self._finish(job, Judged(verdict, queued_s=started - job.since, duration_s=now - started))
 

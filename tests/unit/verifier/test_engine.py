@@ -88,6 +88,34 @@ def test_a_share_is_exact() -> None:
         assert sum(share.take() for _ in range(1000)) == wanted
 
 
+def test_cheap_items_do_not_wait_behind_dear_ones_however_many_they_are() -> None:
+    queue: FairQueue[str] = FairQueue()
+    cost = {"build": 1.0, "check": 0.001}
+    for domain in cost:
+        for _ in range(50):
+            queue.push(domain, domain)
+    served = []
+    while len(queue):
+        served.append(queue.pop())
+        queue.charge(served[-1], cost[served[-1]])
+    assert served[:52].count("build") <= 2
+    assert served.count("build") == 50
+
+
+def test_a_domain_that_was_idle_has_saved_up_nothing() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for n in range(4):
+        queue.push("busy", f"b{n}")
+    for _ in range(2):
+        queue.pop()
+        queue.charge("busy", 10.0)
+    queue.push("late", "l0")
+    queue.push("late", "l1")
+    assert queue.pop() == "l0"
+    queue.charge("late", 10.0)
+    assert [queue.pop(), queue.pop()] == ["b2", "l1"]
+
+
 def test_a_busy_domain_does_not_hold_up_the_others() -> None:
     queue: FairQueue[str] = FairQueue()
     for n in range(5):
