@@ -180,7 +180,8 @@ class Pool:
         except SpecError:
             runs = 1
         deadline_s = runs * card.limits.wall_s + self._margin_s
-        self._queue.push(task.domain, _Job(name, task.domain, frame, deadline_s, done, against))
+        job = _Job(name, task.domain, frame, deadline_s, done, against)
+        self._queue.push(task.domain, job, job.since)
         self._waiting.release()
 
     async def _again(self, name: str, task: Task, card: Card, submission: bytes, verdict: Verdict) -> None:
