@@ -7,7 +7,7 @@ from schemas.ids import group_id
 from schemas.states import State as TaskPhase
 from schemas.states import TaskState
 from services.scheduler.effects import Effect, Publish, Revoke
-from services.scheduler.order import charge
+from services.scheduler.order import billed, charge
 from services.scheduler.policies import Policies
 from services.scheduler.state import HELD, Ended, State, TaskEntry, lift, place
 
@@ -125,9 +125,9 @@ def revoke(entry: TaskEntry, reason: str) -> Effect:
 
 
 def free_slot(state: State, policies: Policies, entry: TaskEntry, now: float) -> float:
-    """Charge what the attempt really held its slot for, if it still does; seconds it did (0 if it did not)."""
+    """Charge for the time that the attempt held its slot, if it still does; seconds it did (0 if it did not)."""
     if entry.state not in HELD:
         return 0.0
     seconds = max(0.0, now - entry.leased_at)
-    charge(state, policies, entry, seconds - entry.charged_s, now)
+    charge(state, policies, entry, billed(entry, seconds) - entry.charged_s, now)
     return seconds

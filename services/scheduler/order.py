@@ -1,7 +1,8 @@
 """Order. Invariant: a total order; no task is overtaken in its lane by one that became eligible more than the cap later.
 
 Between domains: weighted fair queueing on decayed service seconds, charged with the estimate at dispatch (the entry
-penalty of Kueue KEP-4136) and corrected when the slot is free again. Within a domain: smallest virtual deadline.
+penalty of Kueue KEP-4136) and corrected when the slot is free again, to at most twice the estimate: a stalled engine is
+not the fault of the domain that was running, and must not cost it its turns. Within a domain: smallest virtual deadline.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from services.scheduler.state import Domain, Share, State, TaskEntry
 
 WINDOW = 33
 """Attempts whose service seconds the rolling median looks at."""
+MOST_BILLED = 2.0
+"""Times its estimate that an attempt is charged at most; a domain that really takes longer has a higher median soon."""
 
 
 def virtual_deadline(eligible_at: float, estimate_s: float, priority: int, deadline: Deadline) -> float:
@@ -43,6 +46,11 @@ def charge(state: State, policies: Policies, entry: TaskEntry, seconds: float, n
     usage = max(0.0, decayed(share, now, policies.half_life_s) + seconds)
     record.shares[entry.purpose] = Share(usage=usage, at=now)
     entry.charged_s += seconds
+
+
+def billed(entry: TaskEntry, seconds: float) -> float:
+    """Service seconds that an attempt is charged for having held its slot for `seconds`."""
+    return min(seconds, MOST_BILLED * entry.estimate_s)
 
 
 def estimate(record: Domain | None, deadline: Deadline) -> float:

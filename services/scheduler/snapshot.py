@@ -9,7 +9,7 @@ import msgspec
 from schemas.ids import digest
 from services.scheduler.state import Domain, Ended, Meta, State, TaskEntry, Worker, place
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Raised when the fold or its records change meaning; a snapshot of another version is discarded and rebuilt from the log."""
 
 Record = TaskEntry | Ended | Domain | Worker

@@ -119,6 +119,28 @@ def test_domains_share_slots_by_weight(bench: Bench) -> None:
     assert abs(counts["a"] / counts.total() - 0.75) < 0.02
 
 
+def test_a_stall_is_not_billed_to_the_domain_that_was_running(bench: Bench) -> None:
+    domains = {name: Policy(deadline=Deadline(estimate_s=1.0)) for name in ("a", "b")}
+    bench.policies = Policies(domains=domains, group_size=2, ready_cap=10_000, eta=10_000)
+    for number in range(100):
+        bench.submit(f"a{number}")
+        bench.submit(f"b{number}", domain="b")
+    bench.beat(slots=1)
+    bench.tick()
+    bench.now += 60.0
+    bench.verdicts(bench.assigned[-1].task.id, 1.0, 0.0)
+    billed = bench.state.domains["a"].shares["train"].usage
+    assert 1.8 < billed <= 2.0, "60 s held for an estimate of 1 s: at most twice the estimate is charged"
+    for _ in range(10):
+        bench.beat(slots=1)
+        bench.tick()
+        bench.now += 1.0
+        bench.verdicts(bench.assigned[-1].task.id, 1.0, 0.0)
+    domains_in_turn = [assigned.task.domain for assigned in bench.assigned[1:]]
+    assert domains_in_turn[:2] == ["b", "b"]
+    assert "a" in domains_in_turn[2:5]
+
+
 def test_a_retried_task_keeps_its_place(bench: Bench) -> None:
     bench.submit("t")
     bench.beat(slots=1)
