@@ -24,12 +24,9 @@ def pairs(rng: random.Random, difficulty: float, _options: dict[str, Any]) -> Sa
     record = dict(zip(keys, values, strict=True))
     wanted = rng.sample(keys, 2 if step == HARD else 1)
     gold = ";".join(f"{key}={record[key]}" for key in wanted)
-    # Every field with its neighbour's value.
-    shifted = dict(zip(keys, values[1:] + values[:1], strict=True))
-    slips = (
-        ";".join(f"{key}:{record[key]}" for key in wanted),
-        ";".join(f"{key}={shifted[key]}" for key in wanted),
-        ";".join(record[key] for key in wanted),
+    slips = tuple(
+        ";".join(f"{key}{mark}{record[key]}" if mark else record[key] for key in wanted)
+        for mark in (":", "", " ")
     )
     spec = {"syntax": "pairs", "fields": {key: _field("text", record[key]) for key in wanted}}
     shown = " ".join(f"{key}:{value}" for key, value in record.items())
@@ -58,11 +55,9 @@ def dates(rng: random.Random, difficulty: float, _options: dict[str, Any]) -> Sa
     day = rng.randint(10, 28) if step == EASY else rng.randint(1, 28)
     shown = f"{day:02d}/{month:02d}/{year}" if step == EASY else f"{day} {MONTHS[month - 1]} {year}"
     gold = f"d=20{year}-{month:02d}-{day:02d}"
-    slips = (
-        f"d=20{year}-{day:02d}-{month:02d}",
-        f"d=20{day:02d}-{month:02d}-{year}",
-        f"20{year}-{month:02d}-{day:02d}",
-    )
+    # Only the form is wrong: a slip with day and month exchanged would be punished for its two-digit "month", and the
+    # model then writes no two-digit day either.
+    slips = (f"d:{gold[2:]}", gold[2:], f"d {gold[2:]}")
     spec = {"syntax": "pairs", "fields": {"d": _field("date", gold[2:])}}
     return sample(difficulty, f"on {shown}", gold, spec, slips)
 
