@@ -12,7 +12,7 @@ say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 3; }
 
 inputs() {
-    cat deploy/setup.sh .python-version requirements/*.txt deploy/broker/jgo.lock.toml pyproject.toml services/verifier/jail/*.c 2>/dev/null |
+    cat deploy/setup.sh .python-version requirements/*.txt deploy/broker/jgo.lock.toml pyproject.toml services/verifier/jail/*.[ch] 2>/dev/null |
         sha256sum | cut -d ' ' -f 1
     # An environment does not survive being moved.
     pwd -P

@@ -55,6 +55,22 @@ class Blobs:
             raise BlobError(f"blob store {self._url}: cannot write: {error}") from error
         return BlobRef(uri=f"{self._url}/{name[:2]}/{name}", digest=name, size=len(data))
 
+    def find(self, name: str) -> BlobRef | None:
+        """Where the payload of that digest (64 hex digits) is, or None when this store has none.
+
+        Raises:
+            BlobError: the store cannot be asked, or `name` is no digest.
+        """
+        if len(name) != DIGEST_DIGITS or not set(name) <= set("0123456789abcdef"):
+            raise BlobError(f"blob {name[:80]!r} is no SHA-256 digest")
+        try:
+            size = int(self._fs.size(self._path(name)))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise BlobError(f"blob store {self._url}: cannot be read: {error}") from error
+        return BlobRef(uri=f"{self._url}/{name[:2]}/{name}", digest=name, size=size)
+
     def get(self, ref: BlobRef) -> bytes:
         """The payload, checked.
 

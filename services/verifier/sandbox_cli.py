@@ -15,10 +15,11 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import msgspec
 
+from services.runtime.blobs import BlobError, Blobs
 from services.verifier.jail import (
     FileEntry,
     JailUnavailable,
@@ -33,10 +34,13 @@ from services.verifier.jail import (
 )
 from services.verifier.jail.snapshot import load, save
 from services.verifier.jail.syscalls import open_beneath
+from services.verifier.network import AllowError, network
+from services.verifier.sandbox_report import document, human
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", re.IGNORECASE)
 DEFAULTS = Limits(wall_s=10.0, cpu_s=10.0)
+MAX_STDIN_BYTES = 64 << 20
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 256 << 20
 MAX_SLOTS = 64
@@ -44,6 +48,14 @@ MAX_SLOTS = 64
 
 class UsageError(ValueError):
     """Wrong use of the command; the message is one line."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2."""
+        self.exit(2, f"{self.prog}: {' '.join(message.split())}\n")
 
 
 def size(text: str) -> int:
@@ -70,7 +82,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--disk", type=size, metavar="SIZE", default=DEFAULTS.disk_bytes, help="all that it writes"
     )
-    parser.add_argument("--network", default="none", metavar="none", help="loopback only")
+    parser.add_argument(
+        "--inodes", type=int, metavar="N", default=DEFAULTS.inodes, help="files and folders that it makes"
+    )
+    parser.add_argument(
+        "--open-files", type=int, metavar="N", default=DEFAULTS.open_files, help="of one process"
+    )
+    parser.add_argument(
+        "--network",
+        default="none",
+        metavar="none|allow:HOST:PORT[,...]",
+        help="loopback only (the default), or a proxy to these targets of the public internet",
+    )
     parser.add_argument("--files", type=Path, metavar="DIR", help="copy this folder into the working folder")
     parser.add_argument("--stdin", type=Path, metavar="FILE", help="standard input (default: empty)")
     parser.add_argument("--snapshot", metavar="ID", help="start from the files an earlier run left")
@@ -83,16 +106,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run the command described by the parsed arguments; returns the exit status."""
     try:
-        folder = blob_folder()
-        job = build_job(args, folder)
+        blobs = Blobs(blob_address())
+        job = build_job(args, blobs)
         outcome = run_once(job)
-        snapshot_id = save(outcome.snapshot, folder) if outcome.snapshot is not None else None
-    except (UsageError, JobError, SnapshotError) as error:
+        snapshot_id = save(outcome.snapshot, blobs) if outcome.snapshot is not None else None
+    except (UsageError, JobError, SnapshotError, AllowError) as error:
         sys.stderr.write(f"temper sandbox run: {error}\n")
         return 2
-    except (JailUnavailable, OSError) as error:
+    except (JailUnavailable, BlobError, OSError) as error:
         sys.stderr.write(f"temper sandbox run: {error}\n")
         return 3
+    for name in outcome.snapshot.dropped if outcome.snapshot is not None else ():
+        sys.stderr.write(f"temper sandbox run: not kept in the snapshot: {name}\n")
     if args.json:
         sys.stdout.write(msgspec.json.encode(document(outcome, snapshot_id)).decode() + "\n")
     else:
@@ -101,15 +126,14 @@ def main(args: argparse.Namespace) -> int:
     return 3 if outcome.cause == "infra" else 0
 
 
-def blob_folder() -> Path:
-    """Where snapshots are kept between runs."""
-    return Path(os.environ.get("TEMPER_BLOBS") or Path(".temper") / "blobs")
+def blob_address() -> str:
+    """Where snapshots are kept between runs: a folder or an fsspec address."""
+    return os.environ.get("TEMPER_BLOBS") or str(Path(".temper") / "blobs")
 
 
-def build_job(args: argparse.Namespace, folder: Path) -> Job:
-    """The job of the parsed arguments. Raises UsageError, JobError or SnapshotError."""
-    if args.network != "none":
-        raise UsageError(f"--network {args.network}: only 'none' is supported; the jail has loopback only")
+def build_job(args: argparse.Namespace, blobs: Blobs) -> Job:
+    """The job of the parsed arguments. Raises UsageError, JobError, AllowError, SnapshotError or BlobError."""
+    allow = network(args.network)
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     limits = Limits(
         wall_s=args.wall,
@@ -118,12 +142,20 @@ def build_job(args: argparse.Namespace, folder: Path) -> Job:
         pids=args.pids,
         output_bytes=args.output,
         disk_bytes=args.disk,
+        inodes=args.inodes,
+        open_files=args.open_files,
         file_bytes=args.disk + (1 << 20),  # so that a full disk is met first
     )
-    base: Snapshot | None = load(args.snapshot, folder) if args.snapshot else None
+    base: Snapshot | None = load(args.snapshot, blobs) if args.snapshot is not None else None
     files = read_folder(args.files) if args.files is not None else {}
     return Job(
-        argv=tuple(command), stdin=read_stdin(args.stdin), files=files, limits=limits, base=base, keep=True
+        argv=tuple(command),
+        stdin=read_stdin(args.stdin),
+        files=files,
+        limits=limits,
+        base=base,
+        keep=True,
+        network=allow,
     )
 
 
@@ -132,9 +164,13 @@ def read_stdin(path: Path | None) -> bytes:
     if path is None:
         return b""
     try:
-        return path.read_bytes()
+        with path.open("rb") as source:
+            data = source.read(MAX_STDIN_BYTES + 1)
     except OSError as error:
         raise UsageError(f"--stdin {path}: {error.strerror}") from error
+    if len(data) > MAX_STDIN_BYTES:
+        raise UsageError(f"--stdin {path}: more than {MAX_STDIN_BYTES} bytes")
+    return data
 
 
 def read_folder(top: Path) -> Mapping[str, FileEntry]:
@@ -143,7 +179,7 @@ def read_folder(top: Path) -> Mapping[str, FileEntry]:
     total = 0
     if not top.is_dir():
         raise UsageError(f"--files {top}: not a folder")
-    for here, folders, names, fd in os.fwalk(top, follow_symlinks=False):
+    for here, folders, names, fd in os.fwalk(top, follow_symlinks=False, onerror=_unreadable):
         folders.sort()
         for name in [*sorted(names), *(n for n in folders if (Path(here) / n).is_symlink())]:
             path = os.fspath((Path(here) / name).relative_to(top))
@@ -157,6 +193,10 @@ def read_folder(top: Path) -> Mapping[str, FileEntry]:
             with os.fdopen(handle, "rb") as source:
                 files[path] = FileEntry(source.read(), stat.S_IMODE(info.st_mode) & 0o777)
     return files
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise UsageError(f"--files: {error.filename!r} cannot be read: {error.strerror}") from error
 
 
 def run_once(job: Job) -> Outcome:
@@ -173,61 +213,3 @@ def run_once(job: Job) -> Outcome:
             with slot:
                 return slot.run(job)
     raise JailUnavailable("no free slot")
-
-
-def text(data: bytes) -> str:
-    """Bytes as text; what is not UTF-8 is replaced."""
-    return data.decode("utf-8", "replace")
-
-
-def document(outcome: Outcome, snapshot_id: str | None) -> dict[str, Any]:
-    """The fields that the design promises for `sandbox run --json`."""
-    return {
-        "cause": outcome.cause,
-        "exit_code": outcome.exit_code,
-        "signal": outcome.signal,
-        "wall_s": outcome.wall_s,
-        "cpu_s": outcome.cpu_s,
-        "peak_memory_bytes": outcome.peak_memory_bytes,
-        "stdout": text(outcome.stdout),
-        "stderr": text(outcome.stderr),
-        "stdout_truncated": outcome.stdout_truncated,
-        "stderr_truncated": outcome.stderr_truncated,
-        "diff": {
-            "created": list(outcome.diff.created),
-            "changed": list(outcome.diff.changed),
-            "deleted": list(outcome.diff.deleted),
-        },
-        "survivors": outcome.survivors,
-        "snapshot": snapshot_id,
-        "network": outcome.network,
-        "isolation": outcome.isolation,
-        "detail": outcome.detail,
-    }
-
-
-def human(outcome: Outcome, snapshot_id: str | None) -> str:
-    """The same for people: what the program printed, then a few lines about the run."""
-    how = {"exit": f"exit {outcome.exit_code}", "signal": f"signal {outcome.signal}"}.get(
-        outcome.cause, outcome.cause
-    )
-    lines = [
-        f"{how}{': ' + outcome.detail if outcome.detail else ''}",
-        f"wall {outcome.wall_s:.3f} s, CPU {outcome.cpu_s:.3f} s, peak {outcome.peak_memory_bytes / 2**20:.1f} MiB",
-    ]
-    for label, changes in (
-        ("+", outcome.diff.created),
-        ("~", outcome.diff.changed),
-        ("-", outcome.diff.deleted),
-    ):
-        lines += [f"{label} {change.path!r} ({change.type}, {change.size} bytes)" for change in changes]
-    if snapshot_id is not None:
-        lines.append(f"snapshot {snapshot_id}")
-    shown = []
-    for name, data, cut in (
-        ("stdout", outcome.stdout, outcome.stdout_truncated),
-        ("stderr", outcome.stderr, outcome.stderr_truncated),
-    ):
-        if data:
-            shown.append(f"--- {name}{' (cut at the limit)' if cut else ''}\n{text(data).rstrip()}\n")
-    return "".join(shown) + "--- run\n" + "\n".join(lines) + "\n"

@@ -1,21 +1,35 @@
-"""One slot for all hostile jobs, so that each job also shows that the one before left nothing behind."""
+"""One reused slot for all hostile jobs, each followed by a job that looks for what it left.
+
+The slot's own processes are not made anew between jobs here, not even after a kill, so that what is shown is that a
+reused slot keeps nothing; only a fault of ours would renew them.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from services.verifier.jail import FileEntry, Host, JailUnavailable, Job, Limits, Outcome, Slot, probe
 
+CALM = Limits(wall_s=20, cpu_s=10)
+LOOK = Job(
+    argv=("/usr/bin/python3", "-S", "-s", "-B", "/t/look.py"),
+    trusted={"look.py": FileEntry((Path(__file__).parent / "look.py").read_bytes())},
+    limits=CALM,
+)
 HONEST = Job(
     argv=("/bin/sh", "-c", "cat given; id -u; ls -A /w /tmp /dev/shm; echo made > new"),
     files={"given": FileEntry(b"as given\n")},
-    limits=Limits(wall_s=10, cpu_s=5),
+    limits=CALM,
 )
 HONEST_OUTPUT = b"as given\n1000\n/dev/shm:\n\n/tmp:\n\n/w:\ngiven\n"
+PEAK_SLACK = 3 << 20  # which pages of the interpreter are still cached is not for a job to decide
 
 
 @pytest.fixture(scope="session")
@@ -32,37 +46,109 @@ def host() -> Host:
 def slot(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slot]:
     name = f"temper-hostile-{os.getpid() % 5000 + 1000}"
     with Slot(name, tmp_path_factory.mktemp("slots"), host) as made:
+        made.renew_after = frozenset({"infra"})
         yield made
-    assert traces(made) == []
+    assert not [tree for tree in host.trees if (tree.parent / name).exists()]
+    assert outside_users(made) == []
     assert name not in Path("/proc/self/mountinfo").read_text()
 
 
+@dataclass
+class Seen:
+    """What the first job of the slot found, and how things stood outside when it had ended."""
+
+    inside: dict[str, Any] = field(default_factory=dict)
+    peak_memory: int = 0
+    outside: dict[str, Any] = field(default_factory=dict)
+
+
 @pytest.fixture(scope="session")
-def attack(slot: Slot) -> Callable[[tuple[str, ...], Limits], Outcome]:
+def seen(slot: Slot) -> Seen:
+    first = look(slot)
+    return Seen(found(first), first.peak_memory_bytes, outside(slot))
+
+
+@pytest.fixture(scope="session")
+def attack(slot: Slot, seen: Seen) -> Callable[..., Outcome]:
     """Run a hostile command; what is true after any job is checked here."""
 
-    def run(argv: tuple[str, ...], limits: Limits) -> Outcome:
-        outcome = slot.run(Job(argv=argv, limits=limits))
+    def run(argv: tuple[str, ...], limits: Limits, **more: Any) -> Outcome:
+        outcome = slot.run(Job(argv=argv, limits=limits, **more))
         assert outcome.cause != "infra", outcome.detail
         assert outcome.survivors == 0
-        assert traces(slot) == []
-        after = slot.run(HONEST)
-        assert (after.cause, after.exit_code, after.stdout) == ("exit", 0, HONEST_OUTPUT), after
-        assert [change.path for change in after.diff.created] == ["new"]
-        assert (after.diff.changed, after.diff.deleted) == ((), ())
+        check_traces(slot, seen)
         return outcome
 
     return run
 
 
-def traces(slot: Slot) -> list[str]:
-    """Cgroups, and processes with the slot's user id, that exist now; after a job there must be none."""
-    found = [str(path) for tree in slot.host.trees if (path := tree.parent / slot.name).exists()]
+def check_traces(slot: Slot, seen: Seen) -> None:
+    """The next jobs find exactly what the first found, and outside everything stands as it stood then."""
+    assert outside(slot) == seen.outside
+    after = look(slot)
+    now = found(after)
+    assert {name: value for name, value in now.items() if value != seen.inside[name]} == {}
+    assert now.keys() == seen.inside.keys()
+    assert abs(after.peak_memory_bytes - seen.peak_memory) < PEAK_SLACK
+    assert (after.peak_pids, after.cpu_s < 2) == (1, True)
+    honest = slot.run(HONEST)
+    assert (honest.cause, honest.exit_code, honest.stdout) == ("exit", 0, HONEST_OUTPUT), honest
+    assert [change.path for change in honest.diff.created] == ["new"]
+    assert (honest.diff.changed, honest.diff.deleted) == ((), ())
+    assert outside(slot) == seen.outside
+
+
+def look(slot: Slot) -> Outcome:
+    outcome = slot.run(LOOK)
+    assert (outcome.cause, outcome.exit_code, outcome.stderr) == ("exit", 0, b""), outcome
+    assert (outcome.diff.created, outcome.diff.changed, outcome.diff.deleted) == ((), (), ())
+    return outcome
+
+
+def found(outcome: Outcome) -> dict[str, Any]:
+    return dict(json.loads(line) for line in outcome.stdout.splitlines())
+
+
+def outside(slot: Slot) -> dict[str, Any]:
+    """What the slot has on this machine between two jobs."""
+    keeping = sorted(
+        {
+            int(pid)
+            for tree in slot.host.trees
+            for pid in (tree.parent / slot.name / "keep" / "cgroup.procs").read_text().split()
+        }
+    )
+    return {
+        "keeping": keeping,
+        "their descriptors": [len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in keeping],
+        # nsjail itself sees the mounts of the machine, the keeper those of the slot.
+        "their mounts": [
+            len(Path(f"/proc/{pid}/mountinfo").read_text().splitlines())
+            for pid in keeping
+            if Path(f"/proc/{pid}/ns/mnt").readlink() != Path("/proc/self/ns/mnt").readlink()
+        ],
+        "our descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "our mounts": Path("/proc/self/mountinfo").read_text().count(slot.name),
+        "users": outside_users(slot),
+        "groups": sorted(
+            path.name
+            for tree in slot.host.trees
+            for path in (tree.parent / slot.name).iterdir()
+            if path.is_dir()
+        ),
+    }
+
+
+def outside_users(slot: Slot) -> list[str]:
+    """Processes with one of the slot's user ids: the keeper has the second, a job the others."""
+    users = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if entry.stat().st_uid == slot.uid:
-                    found.append(f"process {entry.name}")
-            except FileNotFoundError:
+                status = (entry / "status").read_text()
+            except (FileNotFoundError, ProcessLookupError):
                 continue
-    return found
+            uid = int(status.partition("\nUid:")[2].split()[0])
+            if slot.uid <= uid < slot.uid + 10:
+                users.append(f"{uid - slot.uid}")
+    return sorted(users)

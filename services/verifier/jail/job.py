@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from services.verifier.jail.snapshot import Snapshot
+    from services.verifier.network import Allow
 
 Cause = Literal["exit", "signal", "wall", "cpu", "memory", "pids", "output", "disk", "infra"]
 MAX_ARGUMENT_BYTES = 128 * 1024  # the kernel's MAX_ARG_STRLEN, closing NUL included
@@ -92,7 +93,8 @@ class Job:
 
     `files` appear in the writable working folder /w, `trusted` read-only under /t. `base` starts /w from a snapshot
     (`files` are laid over it); `keep` asks for a snapshot of /w afterwards. `report` passes the program a pipe as
-    descriptor 9 whose bytes come back as `Outcome.report`, apart from its output.
+    descriptor 9 whose bytes come back as `Outcome.report`, apart from its output. `network` lets it reach the listed
+    targets, through a proxy on its own loopback that the environment names; None is loopback only.
     """
 
     argv: tuple[str, ...]
@@ -104,6 +106,7 @@ class Job:
     base: Snapshot | None = None
     keep: bool = False
     report: bool = False
+    network: Allow | None = None
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -182,7 +185,10 @@ class Outcome:
 
     `cause` says why it ended; for `pids`, `disk` and `memory` the program's own `exit_code` or `signal` is given
     too when there was one. `infra` means that we failed: it says nothing about the program. `cpu_s` is that of the
-    whole tree, the jail's own set-up (about 5 ms) included; `wall_s` is the program's alone.
+    whole tree, the jail's own set-up (about 1 ms) included; `wall_s` is the program's alone. `peak_pids` counts the
+    program's processes and threads, as the kernel does (before Linux 6.11 as they were when looked at). Of a stream
+    past its limit head and tail are kept, with a line between them; `*_dropped` counts the bytes left out, and a
+    report keeps its head only. `connections`: one line for each connection that was asked of the network proxy.
     """
 
     cause: Cause
@@ -191,15 +197,19 @@ class Outcome:
     wall_s: float = 0.0
     cpu_s: float = 0.0
     peak_memory_bytes: int = 0
+    peak_pids: int = 0
     stdout: bytes = b""
     stderr: bytes = b""
     stdout_truncated: bool = False
     stderr_truncated: bool = False
+    stdout_dropped: int = 0
+    stderr_dropped: int = 0
     report: bytes = b""
     diff: Diff = field(default_factory=Diff)
     survivors: int = 0
     snapshot: Snapshot | None = None
     network: str = "none"
+    connections: tuple[str, ...] = ()
     isolation: str = ""
     detail: str = ""
 

@@ -9,7 +9,6 @@ import ctypes
 import os
 import platform
 import sys
-import tempfile
 from pathlib import Path
 
 from services.verifier.jail import hierarchy
@@ -17,6 +16,7 @@ from services.verifier.jail.binaries import binary
 from services.verifier.jail.job import JailUnavailable, Job
 from services.verifier.jail.ownership import sweep
 from services.verifier.jail.slot import FIRST_UID, Host, Slot
+from services.verifier.jail.storage import HOME
 
 PYTHON = Path("/usr/bin/python3")
 NETLINK = "libnl-route-3.so.200"
@@ -43,7 +43,7 @@ def probe(first_uid: int = FIRST_UID) -> Host:
     isolation = f"nsjail; namespaces {','.join(NAMESPACES)}; seccomp; {hierarchy.describe(trees)}"
     sweep_dead(trees)
     host = Host(
-        nsjail, binary("init"), binary("launch"), tuple(trees), os.cpu_count() or 1, isolation, first_uid
+        nsjail, binary("keeper"), binary("launch"), tuple(trees), os.cpu_count() or 1, isolation, first_uid
     )
     try_out(host)
     return host
@@ -76,10 +76,8 @@ def try_out(host: Host) -> None:
     """One real run. Raises JailUnavailable with what went wrong."""
     # A user id that no other process is likely to use at this moment.
     name = f"temper-probe-{os.getpid()}-{1000 + os.getpid() % 9000}"
-    with (
-        tempfile.TemporaryDirectory(prefix="temper-probe-") as folder,
-        Slot(name, Path(folder), host) as slot,
-    ):
+    # In HOME, where `sweep` finds what is left of us if we are killed meanwhile.
+    with Slot(name, HOME, host) as slot:
         outcome = slot.run(Job(argv=("/bin/true",)))
     if outcome.cause != "exit" or outcome.exit_code != 0:
         raise JailUnavailable(f"a trial run of /bin/true failed ({outcome.cause}): {outcome.detail}")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from services.verifier.jail.cgroups import JobCgroups, orphans
+from services.verifier.jail.cgroups import Groups, orphans
 from services.verifier.jail.hierarchy import Tree
 from services.verifier.jail.job import JailUnavailable
 from services.verifier.jail.storage import HOME, clear_orphans
@@ -56,7 +56,7 @@ def free_lock(fd: int, path: Path) -> None:
 def clear(name: str, trees: Sequence[Tree], folders: Iterable[Path]) -> None:
     """Remove what an earlier owner of the name left; the caller owns it now. Raises OSError."""
     for path in orphans(trees, name):
-        JobCgroups([tree for tree in trees if tree.parent == path.parent], name).remove()
+        Groups([tree for tree in trees if tree.parent == path.parent], name).remove()
     clear_orphans(name, folders)
 
 

@@ -1,45 +1,44 @@
 """Snapshots of the working folder as content-addressed layers.
 
 Invariant: a layer's digest is the SHA-256 of its canonical bytes, a snapshot's that of its list of layers; whatever is
-read back from a store is checked against the digest before it is used, and a layer is data only (no links followed,
-nothing executed). Layers are shared: a snapshot holds those of its base and its own on top.
+read back from a store is checked against the digest before it is used. Layers are shared: a snapshot holds those of
+its base and its own on top.
+
+Not part of a snapshot: times, owners, extended attributes, setuid and setgid bits. Files that were hard links to each
+other are files of their own afterwards.
 """
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from services.runtime.errors import Unavailable
 from services.verifier.jail.job import Change
-from services.verifier.jail.tree import KEPT, Entry, Tree, change, display, overlay, sha256
+from services.verifier.jail.layers import FORMAT, Layer, SnapshotError, decode_layer, layer_of
+from services.verifier.jail.tree import Entry, change, check, display, overlay, sha256, tree_digest
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from schemas.trajectories import BlobRef
+
+__all__ = ["Layer", "Snapshot", "SnapshotError", "Store", "decode_layer", "layer_of", "load", "save"]
+
 ID_DIGITS = 64
-SNAPSHOT_SUFFIX, LAYER_SUFFIX = ".snapshot", ".layer"
+MAX_LAYERS = 64
+MAX_BYTES = 1 << 30
+"""Of all layers of a snapshot together, as stored."""
 
 
-class SnapshotError(ValueError):
-    """A snapshot that is absent, damaged or not what its digest says; the message is one line."""
+class Store(Protocol):
+    """Where the parts of snapshots are kept under their SHA-256: `services.runtime.blobs.Blobs`."""
 
-
-class _Row(msgspec.Struct, frozen=True, array_like=True):
-    """One path of a stored layer. `content` is a file's bytes or a link's target."""
-
-    path: bytes
-    kind: str
-    mode: int
-    content: bytes
-    opaque: bool
-
-
-class _StoredLayer(msgspec.Struct, frozen=True, array_like=True):
-    version: int
-    rows: list[_Row]
+    def put(self, data: bytes) -> BlobRef: ...  # noqa: D102 (as in Blobs)
+    def find(self, name: str) -> BlobRef | None: ...  # noqa: D102
+    def get(self, ref: BlobRef) -> bytes: ...  # noqa: D102
 
 
 class _Manifest(msgspec.Struct, frozen=True, array_like=True):
@@ -48,53 +47,8 @@ class _Manifest(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True)
-class Layer:
-    """What one run, or one set of given files, changed; make it with `layer_of`."""
-
-    tree: Tree
-
-    @cached_property
-    def encoded(self) -> bytes:
-        """The canonical bytes: sorted by path, without times and owners."""
-        rows = [_Row(path, e.kind, e.mode, e.content, e.opaque) for path, e in sorted(self.tree.items())]
-        return msgspec.msgpack.encode(_StoredLayer(FORMAT, rows))
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the canonical bytes, in hex."""
-        return sha256(self.encoded)
-
-
-def layer_of(tree: Tree) -> Layer:
-    """The layer of a collected tree. A special file (FIFO, socket, device) is not kept; what it replaced is gone."""
-    gone = Entry("whiteout", 0, 0, "")
-    return Layer({p: e if e.kind in KEPT or e.kind == "whiteout" else gone for p, e in tree.items()})
-
-
-def decode_layer(data: bytes) -> Layer:
-    """The layer of canonical bytes. Raises SnapshotError when they are not a layer."""
-    try:
-        stored = msgspec.msgpack.decode(data, type=_StoredLayer)
-    except msgspec.DecodeError as error:
-        raise SnapshotError(f"not a snapshot layer: {error}") from error
-    if stored.version != FORMAT:
-        raise SnapshotError(f"snapshot layer of format {stored.version}: this version reads {FORMAT}")
-    tree: dict[bytes, Entry] = {}
-    for row in stored.rows:
-        parts = row.path.split(b"/")
-        if any(part in (b"", b".", b"..") or b"\0" in part for part in parts):
-            raise SnapshotError(f"snapshot layer with the path {display(row.path)!r}")
-        if row.kind not in KEPT and row.kind != "whiteout":
-            raise SnapshotError(f"snapshot layer with a {row.kind!r}")
-        plain = row.kind in ("file", "symlink")
-        size, digest = (len(row.content), sha256(row.content)) if plain else (0, "")
-        tree[row.path] = Entry(row.kind, row.mode, size, digest, row.content, row.opaque)
-    return Layer(tree)
-
-
-@dataclass(frozen=True)
 class Snapshot:
-    """A state of /w: layers, lowest first. Held in memory; `save` and `load` move it to and from a folder."""
+    """A state of /w: layers, lowest first. Held in memory; `save` and `load` move it to and from a store."""
 
     layers: tuple[Layer, ...]
 
@@ -112,6 +66,16 @@ class Snapshot:
     def tree(self) -> dict[bytes, Entry]:
         """The merged tree."""
         return overlay(layer.tree for layer in self.layers)
+
+    @cached_property
+    def tree_digest(self) -> str:
+        """SHA-256, in hex, of the merged tree: equal for equal files, however they came about."""
+        return tree_digest(self.tree)
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Special files that runs left and that are not part of it, each as `'path' (kind)`."""
+        return tuple(name for layer in self.layers for name in layer.dropped)
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a regular file; None when there is none of that path (links are never followed)."""
@@ -134,43 +98,70 @@ class Snapshot:
         self.__dict__.pop("tree", None)
 
 
-def save(snapshot: Snapshot, folder: Path) -> str:
-    """Write what is not yet there under `folder`; returns the id. Each file appears by rename. Raises OSError."""
-    folder.mkdir(parents=True, exist_ok=True)
+def save(snapshot: Snapshot, store: Store | Path) -> str:
+    """Keep what is not yet in `store` (a folder, too); returns the id, with which any other machine can `load` it.
+
+    The list of layers goes last: an id that can be found is whole. Raises BlobError.
+    """
+    blobs = _opened(store)
     for layer in snapshot.layers:
-        _put(folder / (layer.digest + LAYER_SUFFIX), layer.encoded)
-    _put(folder / (snapshot.digest + SNAPSHOT_SUFFIX), snapshot.manifest)
+        blobs.put(layer.encoded)
+    blobs.put(snapshot.manifest)
     return snapshot.digest
 
 
-def _put(path: Path, data: bytes) -> None:
-    if path.exists():
-        return
-    handle, scratch = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-        Path(scratch).rename(path)
-    except BaseException:
-        Path(scratch).unlink()
-        raise
+def load(snapshot_id: str, store: Store | Path) -> Snapshot:
+    """The snapshot of that id, every part checked against its digest.
 
-
-def load(snapshot_id: str, folder: Path) -> Snapshot:
-    """The snapshot of that id. Raises SnapshotError when it is absent or a digest does not match."""
+    Raises SnapshotError when it is absent, damaged or not a snapshot, and BlobError when the store cannot be asked.
+    """
     if len(snapshot_id) != ID_DIGITS or set(snapshot_id) - set("0123456789abcdef"):
         raise SnapshotError(f"snapshot id {snapshot_id[:80]!r}: give the 64 hex digits that a run printed")
-    manifest = msgspec.msgpack.decode(_get(folder, snapshot_id, SNAPSHOT_SUFFIX), type=_Manifest)
-    layers = tuple(decode_layer(_get(folder, digest, LAYER_SUFFIX)) for digest in manifest.layers)
-    return Snapshot(layers)
-
-
-def _get(folder: Path, digest: str, suffix: str) -> bytes:
-    path = folder / (digest + suffix)
+    blobs = _opened(store)
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise SnapshotError(f"snapshot part {path} cannot be read: {error.strerror}") from error
+        manifest = msgspec.msgpack.decode(_part(blobs, snapshot_id, MAX_BYTES), type=_Manifest)
+    except msgspec.DecodeError as error:
+        raise SnapshotError(f"{snapshot_id[:12]} is a stored payload, but no snapshot") from error
+    if manifest.version != FORMAT or len(manifest.layers) > MAX_LAYERS:
+        raise SnapshotError(
+            f"snapshot {snapshot_id[:12]} of format {manifest.version} with {len(manifest.layers)} layers: "
+            f"this version reads format {FORMAT} and {MAX_LAYERS} layers"
+        )
+    layers, left = list[Layer](), MAX_BYTES
+    for digest in manifest.layers:
+        data = _part(blobs, digest, left)
+        left -= len(data)
+        layers.append(decode_layer(data))
+    snapshot = Snapshot(tuple(layers))
+    try:
+        check(snapshot.tree)
+    except ValueError as error:
+        raise SnapshotError(f"snapshot {snapshot_id[:12]} cannot be laid out: {error}") from error
+    return snapshot
+
+
+def _opened(store: Store | Path) -> Store:
+    if not isinstance(store, Path):
+        return store
+    from services.runtime.blobs import Blobs
+
+    return Blobs(str(store))
+
+
+def _part(blobs: Store, digest: str, most: int) -> bytes:
+    """The bytes of one part, checked. Raises SnapshotError; BlobError when the store cannot be asked."""
+    short = f"snapshot part {digest[:12]}"
+    try:
+        ref = blobs.find(digest)
+        if ref is None:
+            raise SnapshotError(f"{short} is missing: do all verifiers name the same TEMPER_BLOBS?")
+        if ref.size > most:
+            raise SnapshotError(f"{short} is too big: a snapshot may have {MAX_BYTES} bytes")
+        data = blobs.get(ref)
+    except Unavailable as error:
+        if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+            raise  # the store is out of reach: says nothing about the snapshot
+        raise SnapshotError(f"{short} cannot be used: {error}") from error
     if sha256(data) != digest:
-        raise SnapshotError(f"snapshot part {path} is damaged: its bytes do not match its name")
+        raise SnapshotError(f"{short} is damaged: its bytes do not match its name")
     return data

@@ -1,11 +1,10 @@
 """The folders of one slot, on two tmpfs of their own.
 
 `in/` holds what the supervisor lays out: `root` (the jail's root: device nodes, /etc, mount points, the init), `lower`
-(the working folder before the job) and `t` (trusted files). `up/` holds what the program writes: `u` and `k` (overlay
-upper and work folder), `tmp`, `shm`.
+(the working folder before the job) and `t` (trusted files). What a program writes never lies here: it is on a tmpfs
+in the job's own mount namespace (job.c), of which we get a descriptor.
 
-Invariant: every job starts with an empty `up`, bounded in bytes and inodes, and with `lower` and `t` holding exactly
-its own files; nothing a program wrote is ever seen by the next.
+Invariant: a job finds `lower` and `t` holding exactly its own files, and cannot write to them.
 """
 
 # Paths are text or bytes: this runs for every job, and pathlib costs more than the calls.
@@ -18,13 +17,13 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from services.verifier.jail.job import Limits
-from services.verifier.jail.syscalls import MS_NODEV, MS_NOSUID, SOURCE, mount_tmpfs, unmount
-from services.verifier.jail.tree import Entry, Tree, check
+from services.verifier.jail import layout
+from services.verifier.jail.syscalls import SOURCE, mount_tmpfs, unmount
+from services.verifier.jail.tree import Tree
 
 INPUT_BYTES = 2 << 30
 INPUT_INODES = 100_000
-# On top of the job's limits: our four folders and overlay's own, which take a few inodes and pages.
+# On top of a job's limits: our four folders and overlay's own, which take a few inodes and pages.
 OWN_INODES = 12
 OWN_BYTES = 64 << 10
 DEVICES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9)}
@@ -52,31 +51,26 @@ class Storage:
 
     def __init__(self, base: Path, uid: int, init: Path) -> None:
         self.base, self.uid = base, uid
-        self.root, self.lower, self.trusted = (f"{base}/{name}" for name in ("in/root", "in/lower", "in/t"))
-        self.up = f"{base}/up"
-        self.upper, self.work, self.tmp, self.shm = (
-            f"{base}/{name}" for name in ("up/u", "up/k", "up/tmp", "up/shm")
-        )
+        self.root, self.lower, self.trusted = (f"{base}/{name}" for name in ("in/root", "in/s/lower", "in/t"))
+        self.shared = f"{base}/in/s"  # with a mount point for what a job writes
         self.binds: list[str] = []
-        self._mounted = False
         self._laid: dict[str, Tree] = {}
-        for name in ("in", "up"):
-            (base / name).mkdir(parents=True)
-            os.chmod(base / name, WALK)
+        (base / "in").mkdir(parents=True)
+        os.chmod(base / "in", WALK)
         os.chmod(base, WALK)
         # Without nosuid: nsjail's last remount of the root may not drop a flag that the host's mount has. Nothing here
         # is setuid, only we write here, and the jail has no_new_privs.
         mount_tmpfs(f"{base}/in", size=INPUT_BYTES, inodes=INPUT_INODES, flags=0)
         for purpose in ("root", "tmp"):
             Path(NSJAIL_SCRATCH.format(uid=os.getuid(), purpose=purpose)).mkdir(parents=True, exist_ok=True)
-        for folder in (self.root, self.lower, self.trusted):
+        for folder in (self.root, self.shared, self.lower, f"{self.shared}/up", self.trusted):
             os.mkdir(folder, 0o755)
         os.chown(self.lower, uid, uid)
         self._make_root(init)
 
     def _make_root(self, init: Path) -> None:
         """The jail's root folder; it is mounted read-only. Fills `binds` with the host folders to mount into it."""
-        for name in ("usr", "proc", "dev", "dev/shm", "etc", "tmp", "w", "t"):
+        for name in ("usr", "proc", "dev", "dev/shm", "etc", "tmp", "w", "t", ".in"):
             os.mkdir(f"{self.root}/{name}", 0o755)
         self.binds = ["usr"]
         for name in SYSTEM:
@@ -102,74 +96,36 @@ class Storage:
         shutil.copyfile(init, f"{self.root}/.init")
         os.chmod(f"{self.root}/.init", WALK)
 
-    def reset(self, limits: Limits) -> None:
-        """Give the next job an empty `up` of its size. Raises OSError."""
-        self.drop()
-        size, inodes = limits.disk_bytes + OWN_BYTES, limits.inodes + OWN_INODES
-        mount_tmpfs(self.up, size=size, inodes=inodes, flags=MS_NOSUID | MS_NODEV)
-        self._mounted = True
-        for folder, mode in ((self.upper, 0o755), (self.work, 0o755), (self.tmp, 0o1777), (self.shm, 0o1777)):
-            os.mkdir(folder)
-            os.chown(folder, self.uid, self.uid)
-            os.chmod(folder, mode)
-
-    def drop(self) -> None:
-        """Throw away what the program wrote. Raises OSError."""
-        if self._mounted:
-            unmount(self.up)
-            self._mounted = False
-
-    def full(self) -> bool:
-        """Whether the program's bytes or inodes are used up now."""
-        usage = os.statvfs(self.up)
-        return usage.f_bavail * usage.f_frsize <= OWN_BYTES or usage.f_favail == 0
-
-    def lay_out(self, where: str, tree: Tree) -> None:
+    def lay_out(self, where: str, tree: Tree, *, checked: bool = False) -> None:
         """Make `lower` or `trusted` hold exactly `tree`; nothing is done when they do already.
 
-        Raises OSError, and ValueError for a tree that cannot be laid out.
+        `checked`: read it back and compare digests; what does not match is laid out anew the next time.
+        Raises OSError, ValueError for a tree that cannot be laid out, and SnapshotError.
         """
-        if self._laid.get(where) == tree:
-            return
-        self._laid.pop(where, None)
+        if self._laid.pop(where, None) != tree:
+            self._clear(where)
+            owner = self.uid if where == self.lower else 0
+            folder = os.open(where, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                layout.lay_out(folder, tree, owner)
+            finally:
+                os.close(folder)
+        if checked:
+            layout.verify(where, tree)
+        self._laid[where] = tree
+
+    def _clear(self, where: str) -> None:
         with os.scandir(where) as found:
             for item in found:
                 if item.is_dir(follow_symlinks=False):
                     shutil.rmtree(item.path)
                 else:
                     os.unlink(item.path)
-        check(tree)
-        owner = self.uid if where == self.lower else 0
-        folder = os.fsencode(where) + b"/"
-        for path in sorted(tree):  # a folder sorts before what is in it
-            write_entry(folder + path, tree[path], owner)
-        self._laid[where] = tree
 
     def close(self) -> None:
         """Unmount and remove everything of the slot. Raises OSError."""
-        self.drop()
         unmount(f"{self.base}/in")
         shutil.rmtree(self.base)
-
-
-def write_entry(path: bytes, entry: Entry, owner: int) -> None:
-    """Make one new file, folder or link (nothing else is ever laid out), without setuid bits. Raises OSError."""
-    if entry.kind == "symlink":
-        os.symlink(entry.content, path)
-    elif entry.kind == "dir":
-        os.mkdir(path, 0o700)
-        os.chmod(path, entry.mode & 0o1777)
-    else:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            view = memoryview(entry.content)
-            while view:
-                view = view[os.write(fd, view) :]
-            os.fchmod(fd, entry.mode & 0o777)
-        finally:
-            os.close(fd)
-    if owner:
-        os.chown(path, owner, owner, follow_symlinks=False)
 
 
 def clear_orphans(name: str, candidates: Iterable[Path]) -> None:

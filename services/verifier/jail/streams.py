@@ -1,6 +1,6 @@
 """Byte streams between the supervisor and a jail.
 
-Invariant: the supervisor never waits on a pipe and never holds more than a stream's cap, however much is written.
+Invariant: the supervisor never waits on a pipe and never holds more than twice a stream's cap, however much is written.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import os
 
 CHUNK = 1 << 16
 LOWEST = 64  # above all descriptor numbers that a child is given, so that no dup2 lands on one still needed
+MARKED_FROM = 256  # below this cap there is no room for a marker between head and tail
+MARKER = "\n[... {} bytes left out ...]\n"
 
 
 def high(fd: int) -> int:
@@ -22,26 +24,47 @@ def high(fd: int) -> int:
 
 
 class Inflow:
-    """A pipe that the program writes: keeps the first `cap` bytes and counts the rest."""
+    """A pipe that the program writes: keeps at most `cap` bytes and counts them all.
 
-    def __init__(self, cap: int) -> None:
+    With `tail` these are the first half and the last, less a line between them that says how much is left out; else
+    the first `cap` bytes, nothing added: for what is parsed.
+    """
+
+    def __init__(self, cap: int, *, tail: bool = False) -> None:
         self.cap = cap
         self.total = 0
-        self._parts: list[bytes] = []
-        self._kept = 0
-        read_end, write_end = os.pipe()
-        self.fd, self.far = high(read_end), high(write_end)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._with_tail = tail and cap >= MARKED_FROM
+        self.fd, self.far = os.pipe()
         os.set_blocking(self.fd, False)
 
     @property
     def content(self) -> bytes:
         """What was kept."""
-        return b"".join(self._parts)
+        return self._assembled()[0]
+
+    @property
+    def dropped(self) -> int:
+        """How many bytes were left out."""
+        return self._assembled()[1]
 
     @property
     def truncated(self) -> bool:
         """Whether more came than was kept."""
-        return self.total > self._kept
+        return self.total > self.cap
+
+    def _assembled(self) -> tuple[bytes, int]:
+        if not self.truncated:
+            return bytes(self._head), 0
+        if not self._with_tail:
+            return bytes(self._head), self.total - self.cap
+        half = self.cap // 2
+        # The marker takes room from the tail, and by that changes the figure in it: an upper bound for its length.
+        room = self.cap - half - len(MARKER.format(self.total))
+        dropped = self.total - half - room
+        both = self._head[half:] + self._tail if len(self._tail) < room else self._tail
+        return bytes(self._head[:half]) + MARKER.format(dropped).encode() + bytes(both[-room:]), dropped
 
     def take(self) -> bool:
         """Read once. False at the end of the stream."""
@@ -52,11 +75,14 @@ class Inflow:
         if not data:
             return False
         self.total += len(data)
-        room = self.cap - self._kept
+        room = self.cap - len(self._head)
         if room > 0:
-            part = data[:room]
-            self._parts.append(part)
-            self._kept += len(part)
+            self._head += data[:room]
+            data = data[room:]
+        if data and self._with_tail:
+            self._tail += data
+            if len(self._tail) > self.cap:
+                del self._tail[: -(self.cap // 2 + 1)]
         return True
 
     def drain(self) -> None:
@@ -86,9 +112,9 @@ class Outflow:
 
     def __init__(self, data: bytes) -> None:
         self._left = memoryview(data)
-        read_end, write_end = os.pipe()
-        self.fd, self.far = high(write_end), high(read_end)
-        os.set_blocking(self.fd, False)
+        self.far, self.fd = os.pipe()
+        if data:
+            os.set_blocking(self.fd, False)
         self.give()
 
     def give(self) -> bool:

@@ -1,29 +1,25 @@
-"""Run one prepared jail to its end and say what happened.
+"""Run one prepared job to its end and say what happened.
 
-Invariant: the supervisor's own clock and counters decide. It kills the whole cgroup, never one process; it waits for
-nothing without a deadline; and when `supervise` returns, every process of the job is dead and reaped.
+Invariant: the supervisor's own clock and counters decide. It kills the job's whole cgroup, never one process; it waits
+for nothing without a deadline; and when `run` returns, every process of the job is dead and reaped, or counted.
 """
 
 from __future__ import annotations
 
 import os
 import select
-import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from services.verifier.jail import config
-from services.verifier.jail.cgroups import JobCgroups
+from services.verifier.jail.cgroups import JobGroups
 from services.verifier.jail.job import Job, Limits
-from services.verifier.jail.streams import Inflow, Outflow, high
+from services.verifier.jail.launcher import DEAD_DEADLINE_S, DONE, PAGE, RETRY_S, SETUP_DEADLINE_S, Launcher
+from services.verifier.jail.streams import Inflow, Outflow
 
-# Making the namespaces takes milliseconds; on a machine this slow nothing that we measure would be worth anything.
-SETUP_DEADLINE_S = 20.0
 MIN_CPU_POLL_S = 0.005
-STATUS_CAP = 4096
-LOG_CAP = 16_384
 # A program may write this many times its cap, of which we keep one, before it is killed for it.
 FLOOD_FACTOR = 4
 
@@ -32,34 +28,36 @@ KillReason = Literal["", "wall", "cpu", "output", "setup"]
 
 @dataclass(slots=True)
 class Status:
-    """What the init said. Times are CLOCK_MONOTONIC seconds."""
+    """What the job's init noted. Times are CLOCK_MONOTONIC seconds; `failed` names a step of the set-up that failed."""
 
     started: float | None = None
     ended: float | None = None
     exit_code: int | None = None
     signal: int | None = None
     exec_errno: int | None = None
+    failed: str = ""
 
 
-def parse_status(text: bytes) -> Status:
-    """Parse the init's lines (init.c); an unfinished or unknown line is left out."""
+def read_page(page: bytes, number: int) -> Status:
+    """The page as the init of job `number` left it (keeper.h); empty when it never came to write there."""
+    told, error, step, start, end, wait_status, exec_errno = PAGE.unpack(page[: PAGE.size])
     status = Status()
-    for line in text.split(b"\n")[:-1]:
-        match line.split():
-            case [b"start", at]:
-                status.started = int(at) / 1e9
-            case [b"noexec", number, _]:
-                status.exec_errno = int(number)
-            case [b"exit", code, at]:
-                status.exit_code, status.ended = int(code), int(at) / 1e9
-            case [b"signal", number, at]:
-                status.signal, status.ended = int(number), int(at) / 1e9
+    if error:
+        status.failed = f"{step.rstrip(bytes(1)).decode('ascii', 'replace')}: {os.strerror(error)}"
+    if told != number or not start:
+        return status
+    status.started = start / 1e9
+    if end:
+        status.ended = end / 1e9
+        code = os.waitstatus_to_exitcode(wait_status)
+        status.exit_code, status.signal = (code, None) if code >= 0 else (None, -code)
+        status.exec_errno = exec_errno or None
     return status
 
 
 @dataclass(slots=True)
 class Ending:
-    """All that was observed of one run; `survivors` is 0 unless the kernel failed to kill."""
+    """All that was observed of one run; `survivors` is 0 unless the kernel failed to kill. `log`: what went wrong."""
 
     killed: KillReason
     status: Status
@@ -72,133 +70,144 @@ class Ending:
 class Pipes:
     """The descriptors of one job, on both sides."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, owner: int) -> None:
+        """`owner` may open standard streams again by name, except where a report must stay out of reach."""
         self.opened: list[Inflow | Outflow] = []
-        self.memory_file = -1
         try:
             cap = job.limits.output_bytes
-            self.stdout, self.stderr = self._inflow(cap), self._inflow(cap)
-            self.status, self.log = self._inflow(STATUS_CAP), self._inflow(LOG_CAP)
-            self.report = self._inflow(cap) if job.report else None
+            self.stdout, self.stderr = self._inflow(cap, tail=True), self._inflow(cap, tail=True)
+            self.report = self._inflow(cap, tail=False) if job.report else None
             self.stdin = Outflow(job.stdin)
             self.opened.append(self.stdin)
-            self.memory_file = high(os.memfd_create("job", os.MFD_CLOEXEC))
-            data = memoryview(config.job_bytes(job))
-            while data:
-                data = data[os.write(self.memory_file, data) :]
+            if not job.report:
+                for flow in (self.stdin, self.stdout, self.stderr):
+                    os.fchown(flow.far, owner, owner)
         except BaseException:
             self.close()
             raise
 
-    def _inflow(self, cap: int) -> Inflow:
-        flow = Inflow(cap)
+    def _inflow(self, cap: int, *, tail: bool) -> Inflow:
+        flow = Inflow(cap, tail=tail)
         self.opened.append(flow)
         return flow
 
-    def far_ends(self) -> list[tuple[int, int]]:
-        """(our number, the child's number) of all that the child gets besides 0, 1, 2."""
-        ends = [
-            (self.memory_file, config.JOB),
-            (self.stdin.far, config.STDIN),
-            (self.stdout.far, config.STDOUT),
-            (self.stderr.far, config.STDERR),
-            (self.status.far, config.STATUS),
-            (self.log.far, config.LOG),
-        ]
-        return ends if self.report is None else [*ends, (self.report.far, config.REPORT)]
+    def far_ends(self) -> list[int]:
+        """What the job is given, in the order of the request."""
+        ends = [self.stdin.far, self.stdout.far, self.stderr.far]
+        return ends if self.report is None else [*ends, self.report.far]
 
     def close_far(self) -> None:
-        """Close our copies of what the child uses."""
+        """Close our copies of what the job uses."""
         for flow in self.opened:
             flow.close_far()
-        if self.memory_file >= 0:
-            os.close(self.memory_file)
-            self.memory_file = -1
 
     def close(self) -> None:
         """Close everything; closing twice is fine."""
-        self.close_far()
         for flow in self.opened:
             flow.close()
 
 
-def spawn(command: list[str], pipes: Pipes, procs: Sequence[int], null: int) -> int:
-    """Start launcher and nsjail in the cgroups of `procs`; returns the pid. Raises OSError. All ends stay ours."""
-    joins = ((fd, config.FIRST_CGROUP + i) for i, fd in enumerate(procs))
-    ends = [*pipes.far_ends(), *joins]
-    actions = [
-        (os.POSIX_SPAWN_DUP2, ours, theirs) for ours, theirs in [(null, 0), (null, 1), (null, 2), *ends]
-    ]
-    return os.posix_spawn(
-        command[0],
-        command,
-        {},
-        file_actions=actions,
-        setsid=True,
-        setsigmask=(),
-        setsigdef=(signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
-    )
+def submit(launcher: Launcher, job: Job, number: int, pipes: Pipes, groups: JobGroups) -> None:
+    """Send the job to the keeper. Raises OSError. All our far ends are closed afterwards."""
+    extra = groups.open_procs()
+    try:
+        header, text = config.request(job, number, len(extra))
+        ends = pipes.far_ends()
+        if len(text) > config.TEXT_MAX:
+            file = os.memfd_create("request")
+            extra.insert(0, file)
+            view = memoryview(text)
+            while view:
+                view = view[os.write(file, view) :]
+            text = b""
+        launcher.run(header, text, [*ends, *extra])
+    finally:
+        for fd in extra:
+            os.close(fd)
+        pipes.close_far()
 
 
 class Supervision:
     """The loop of one run; `clock` is CLOCK_MONOTONIC in seconds."""
 
-    def __init__(self, limits: Limits, pipes: Pipes, groups: JobCgroups, cpus: int) -> None:
-        self.limits, self.pipes, self.groups, self.cpus = limits, pipes, groups, cpus
+    def __init__(
+        self, launcher: Launcher, number: int, limits: Limits, pipes: Pipes, groups: JobGroups, cpus: int
+    ) -> None:
+        self.launcher, self.number, self.limits, self.pipes = launcher, number, limits, pipes
+        self.groups, self.cpus = groups, cpus
         self.killed: KillReason = ""
-        self.status = Status()
+        self.broken = False  # the slot's own processes are gone
+        self.most_pids = 0  # as seen here, where the kernel keeps no peak
         self.clock: Callable[[], float] = time.monotonic
+        self._done = False
         self._poller = select.poll()
         self._flows: dict[int, Inflow | Outflow] = {}
 
-    def run(self, pid: int) -> Ending:
-        """Watch the jail with process id `pid` until it ends or breaks a limit, then kill, drain and reap it."""
+    def run(self) -> Ending:
+        """Watch the submitted job until it ends or breaks a limit, then kill, drain and count."""
         begun = self.clock()
         self._register()
         try:
             self._watch(begun)
-            seen_end = self.clock()
         finally:
-            survivors = reap(pid, self.groups)
+            survivors = 0 if self._done else self._end()
+        all_dead = self.clock()
         for flow in self.pipes.opened:
             if isinstance(flow, Inflow):
                 flow.drain()
-        final = parse_status(self.pipes.status.content)
+        final = self._status()
         start = final.started if final.started is not None else begun
-        wall_s = max((final.ended or seen_end) - start, 0.0)
+        wall_s = max((final.ended or all_dead) - start, 0.0)
         cpu_s = self.groups.cpu_s()
         self._settle(final, wall_s, cpu_s)
-        log = self.pipes.log.content.decode("utf-8", "replace")
-        return Ending(self.killed, final, wall_s, cpu_s, survivors, log)
+        return Ending(self.killed, final, wall_s, cpu_s, survivors, self._log(final))
+
+    def _log(self, final: Status) -> str:
+        if final.failed:
+            return final.failed
+        if not self.broken:
+            return ""
+        return self.launcher.last_words() or "the slot's own processes ended"
+
+    def _status(self) -> Status:
+        return read_page(self.launcher.page[: PAGE.size], self.number)
 
     def _settle(self, final: Status, wall_s: float, cpu_s: float) -> None:
         """Make the reason depend on the figures alone, not on how late this loop was scheduled."""
         over_wall = final.started is not None and wall_s > self.limits.wall_s
         if self.killed == "wall" and not over_wall:
             self.killed = ""  # it had ended in time; we only saw the clock first
-        if not self.killed and over_wall:
-            self.killed = "wall"
-        elif not self.killed and cpu_s > self.limits.cpu_s:
-            self.killed = "cpu"
+        if not self.killed and not self.broken:
+            if over_wall:
+                self.killed = "wall"
+            elif cpu_s > self.limits.cpu_s:
+                self.killed = "cpu"
         if self.killed:  # what it became after our kill is not its own doing
             final.exit_code = final.signal = None
 
     def _register(self) -> None:
+        self._poller.register(self.launcher.control.fileno(), select.POLLIN)
         for flow in self.pipes.opened:
             if flow.fd >= 0:
                 self._flows[flow.fd] = flow
                 self._poller.register(flow.fd, select.POLLIN if isinstance(flow, Inflow) else select.POLLOUT)
 
     def _watch(self, begun: float) -> None:
-        """Until the init reports an end, the jail closes its status pipe, or a limit is broken (`killed`)."""
+        """Until the keeper says that the job is over, or breaks, or a limit is broken (`killed`)."""
         next_cpu = begun + self.limits.cpu_s / self.cpus
+        control = self.launcher.control.fileno()
+        wall_end = begun + self.limits.wall_s  # until the true start is needed
+        keeps_peak = self.launcher.groups.keeps_peak
         while True:
+            if not keeps_peak:
+                self.most_pids = max(self.most_pids, self.groups.pids())
             now = self.clock()
-            started = self.status.started
-            wall_end = begun + SETUP_DEADLINE_S if started is None else started + self.limits.wall_s
             if now >= wall_end:
-                self.killed = "setup" if started is None else "wall"
-                return
+                started = self._status().started
+                wall_end = begun + SETUP_DEADLINE_S if started is None else started + self.limits.wall_s
+                if now >= wall_end:
+                    self.killed = "setup" if started is None else "wall"
+                    return
             if now >= next_cpu:
                 left = self.limits.cpu_s - self.groups.cpu_s()
                 if left <= 0:
@@ -207,9 +216,25 @@ class Supervision:
                 # Using all CPUs the rest cannot be gone sooner than this, so there is no need to look earlier.
                 next_cpu = now + max(left / self.cpus, MIN_CPU_POLL_S)
             timeout_ms = max(min(wall_end, next_cpu) - now, 0.0) * 1000
-            for fd, _ in self._poller.poll(timeout_ms + 0.5):
-                if not self._serve(fd):
+            ready = [fd for fd, _ in self._poller.poll(timeout_ms + 0.5)]
+            if control in ready:
+                if self._heard():
                     return
+                ready.remove(control)
+            if not all(self._serve(fd) for fd in ready):
+                return
+
+    def _heard(self) -> bool:
+        """Take one notice. True when the run is over."""
+        try:
+            notice = self.launcher.notice()
+        except BlockingIOError:
+            return False
+        if notice is None:
+            self.broken = True
+            return True
+        self._done = notice[:2] == (DONE, self.number)
+        return self._done
 
     def _serve(self, fd: int) -> bool:
         """Serve one ready pipe. False when the run is over."""
@@ -218,23 +243,25 @@ class Supervision:
         if not more:
             del self._flows[fd]
             self._poller.unregister(fd)
-        if flow is self.pipes.status:
-            self.status = parse_status(self.pipes.status.content)
-            return more and self.status.ended is None
-        limited = (self.pipes.stdout, self.pipes.stderr, self.pipes.report)
-        if isinstance(flow, Inflow) and flow in limited and flow.total > flow.cap * (1 + FLOOD_FACTOR):
+        elif flow is not self.pipes.stdin and flow.total > flow.cap * (1 + FLOOD_FACTOR):  # type: ignore[union-attr]
             self.killed = "output"
             return False
         return True
 
-
-def reap(pid: int, groups: JobCgroups) -> int:
-    """Kill all of the job and reap our child, the launcher; returns the number of survivors (0 is right)."""
-    handle = os.pidfd_open(pid)
-    try:
-        survivors = groups.end(handle)
-    finally:
-        os.close(handle)
-    if survivors == 0:
-        os.waitpid(pid, 0)
-    return survivors
+    def _end(self) -> int:
+        """Kill the job and wait for the keeper to reap it; returns the number of survivors (0 is right)."""
+        poller = select.poll()
+        poller.register(self.launcher.control.fileno(), select.POLLIN)
+        stop = self.clock() + DEAD_DEADLINE_S
+        while not self._done and not self.broken and (left := stop - self.clock()) > 0:
+            # One by one, new forks can slip in between: then repeat soon.
+            again_s = left if self.groups.kill() else RETRY_S
+            if self.killed == "setup":
+                self.launcher.groups.kill()  # it may not have come to join its own groups
+            if poller.poll(again_s * 1000):
+                self._heard()
+        if self.broken:
+            self.launcher.groups.kill()
+            while self.groups.members() and self.clock() < stop:
+                time.sleep(RETRY_S)  # the last ones are dying; a v1 group has no event for it
+        return len(self.groups.members())

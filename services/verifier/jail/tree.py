@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from services.verifier.jail.job import Change, Diff, FileEntry, encode
 
 
@@ -31,6 +33,10 @@ class Entry:
 
 Tree = Mapping[bytes, Entry]
 KEPT = ("file", "dir", "symlink")
+MAX_PATH = 4095
+"""Bytes of a path that a system call takes; what has a longer one cannot be laid out again."""
+FILE_BITS, DIR_BITS = 0o777, 0o1777
+"""Permission bits that are laid out: never setuid or setgid, since no user but one is left in the jail."""
 
 
 def sha256(content: bytes) -> str:
@@ -40,7 +46,7 @@ def sha256(content: bytes) -> str:
 
 def file_entry(content: bytes, mode: int) -> Entry:
     """A regular file, its content kept."""
-    return Entry("file", mode & 0o777, len(content), sha256(content), content)
+    return Entry("file", mode & FILE_BITS, len(content), sha256(content), content)
 
 
 def from_files(files: Mapping[str, FileEntry], base: Tree | None = None) -> dict[bytes, Entry]:
@@ -90,10 +96,22 @@ def check(tree: Tree) -> None:
     """
     for path, entry in tree.items():
         if entry.kind not in KEPT:
-            raise ValueError(f"{display(path)!r}: a {entry.kind} cannot be laid out")
+            raise ValueError(f"{display(path)!r:.200}: a {entry.kind} cannot be laid out")
+        if len(path) > MAX_PATH:
+            raise ValueError(
+                f"{display(path)!r:.80}...: a path of more than {MAX_PATH} bytes cannot be laid out"
+            )
         above = path.rpartition(b"/")[0]
         if above and (above not in tree or tree[above].kind != "dir"):
-            raise ValueError(f"{display(path)!r} lies in what is not a folder")
+            raise ValueError(f"{display(path)!r:.200} lies in what is not a folder")
+
+
+def plain(entry: Entry) -> Entry:
+    """The entry as it can be laid out: without setuid and setgid bits."""
+    bits = {"file": FILE_BITS, "dir": DIR_BITS}.get(entry.kind)
+    if bits is None or entry.mode == entry.mode & bits:
+        return entry
+    return Entry(entry.kind, entry.mode & bits, entry.size, entry.digest, entry.content, entry.opaque)
 
 
 def display(path: bytes) -> str:
@@ -128,6 +146,11 @@ def compare(before: Tree, layer: Tree, *, complete: bool = True) -> Diff:
 def facts(entry: Entry) -> tuple[str, int, int, str]:
     """What makes two entries the same."""
     return (entry.kind, entry.mode, entry.size, entry.digest)
+
+
+def tree_digest(tree: Tree) -> str:
+    """SHA-256, in hex, of every path with what makes it the same: two folders of equal digest hold the same files."""
+    return sha256(msgspec.msgpack.encode([(path, *facts(entry)) for path, entry in sorted(tree.items())]))
 
 
 def by_path(changes: list[Change]) -> tuple[Change, ...]:

@@ -30,9 +30,9 @@ def judge(ending: Ending, evidence: Evidence, limits: Limits) -> tuple[Cause, st
     status = ending.status
     if ending.survivors:
         return "infra", f"{ending.survivors} processes of the job could not be killed"
-    if ending.killed == "setup" or (status.started is None and not evidence.oom_kills):
+    if not evidence.oom_kills and (ending.killed == "setup" or status.failed or status.started is None):
         return "infra", f"the jail could not be set up: {tail(ending.log)}"
-    if ending.killed:
+    if ending.killed and ending.killed != "setup":
         return ending.killed, at_limit(ending.killed, limits)
     if evidence.oom_kills:
         return (
@@ -71,6 +71,6 @@ def own_end(status: Status, evidence: Evidence, limits: Limits) -> tuple[Cause, 
 
 
 def tail(log: str) -> str:
-    """The end of nsjail's log on one line."""
+    """The end of what went wrong on one line."""
     text = " | ".join(line.strip() for line in log.splitlines() if line.strip())
     return text[-LOG_TAIL:] or "no message"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from services.verifier.jail import Host
 pytestmark = pytest.mark.integration
 FIELDS = {
     "cause", "exit_code", "signal", "wall_s", "cpu_s", "peak_memory_bytes", "stdout", "stderr", "stdout_truncated",
-    "stderr_truncated", "diff", "survivors", "snapshot", "network", "isolation", "detail",
+    "stderr_truncated", "diff", "survivors", "snapshot", "network", "connections", "isolation", "detail", "peak_pids",
 }  # fmt: skip
 
 
@@ -45,6 +46,8 @@ def test_document(capsys: pytest.CaptureFixture[str]) -> None:
         "a\N{REPLACEMENT CHARACTER}",
     )
     assert document["survivors"] == 0
+    assert (document["network"], document["connections"]) == ("none", [])
+    assert document["peak_pids"] >= 1
     assert [set(c) for c in document["diff"]["created"]] == [{"path", "type", "mode", "size", "digest"}]
 
 
@@ -57,6 +60,71 @@ def test_snapshot_from_run_to_run(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert second["snapshot"] == first["snapshot"]
 
 
+def test_network_through_the_proxy(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list is kept to, this host is refused though it is on the list, and the result says what was tried."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        script = (
+            "import http.client, os, socket\n"
+            f"for host in ('127.0.0.1', 'localhost', 'other.example'):\n"
+            "  proxy = http.client.HTTPConnection(os.environ['http_proxy'].removeprefix('http://'), timeout=20)\n"
+            f"  proxy.request('GET', f'http://{{host}}:{port}/', headers={{'Host': f'{{host}}:{port}'}})\n"
+            "  reply = proxy.getresponse()\n"
+            "  print(reply.status, reply.read().decode().strip())\n"
+            "try:\n"
+            f"  socket.create_connection(('127.0.0.1', {port}), timeout=5)\n"
+            "except OSError as error:\n"
+            "  print(error.strerror)\n"
+        )
+        asked = f"allow:127.0.0.1:{port},localhost:{port}"
+        document = run_json(capsys, "--network", asked, "--", "python3", "-c", script)
+        server.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert document["stdout"].splitlines() == [
+        "403 127.0.0.1 is loopback",
+        "403 127.0.0.1 is loopback",
+        f"403 other.example:{port} is not on the list",
+        "Connection refused",
+    ]
+    assert document["network"] == asked
+    assert document["connections"] == [
+        f"GET 127.0.0.1:{port}: refused: 127.0.0.1 is loopback",
+        f"GET localhost:{port}: refused: 127.0.0.1 is loopback",
+        f"GET other.example:{port}: refused: other.example:{port} is not on the list",
+    ]
+
+
+def test_without_network_there_is_no_proxy(capsys: pytest.CaptureFixture[str]) -> None:
+    document = run_json(capsys, "--", "sh", "-c", "env | grep -i proxy; exec 3<>/dev/tcp/127.0.0.1/3128")
+    assert document["stdout"] == ""
+    assert document["exit_code"] != 0
+
+
+def test_special_files_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    sandbox_cli.add_arguments(parser)
+    assert sandbox_cli.main(parser.parse_args(["--json", "--", "sh", "-c", "mkfifo p; echo x >f"])) == 0
+    out, err = capsys.readouterr()
+    assert err == "temper sandbox run: not kept in the snapshot: 'p' (fifo)\n"
+    assert [(c["path"], c["type"]) for c in json.loads(out)["diff"]["created"]] == [
+        ("f", "file"),
+        ("p", "fifo"),
+    ]
+
+
+def test_open_files(capsys: pytest.CaptureFixture[str]) -> None:
+    script = "k = []\ntry:\n  while True: k.append(open('/dev/null'))\nexcept OSError as e: print(e.strerror, len(k))"
+    document = run_json(capsys, "--open-files", "20", "--", "python3", "-c", script)
+    assert document["stdout"] == "Too many open files 17\n"
+
+
+def test_any_store(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPER_BLOBS", "memory://sandbox-cli")
+    first = run_json(capsys, "--", "sh", "-c", "echo x > f")
+    assert run_json(capsys, "--snapshot", first["snapshot"], "--", "cat", "f")["stdout"] == "x\n"
+
+
 @pytest.mark.parametrize(
     ("options", "command", "cause"),
     [
@@ -66,6 +134,7 @@ def test_snapshot_from_run_to_run(capsys: pytest.CaptureFixture[str], tmp_path: 
         (("--pids", "8"), "while :; do sleep 9 & done", "pids"),
         (("--output", "1K"), "yes", "output"),
         (("--disk", "1M"), "exec dd if=/dev/zero of=x bs=1M count=3", "disk"),
+        (("--inodes", "20"), "for n in $(seq 99); do : > $n || exit 1; done", "disk"),
         ((), "kill -9 $$", "signal"),
         ((), "true", "exit"),
     ],

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.verifier.jail import JailUnavailable
-from services.verifier.jail.cgroups import JobCgroups, counter
+from services.verifier.jail import JailUnavailable, cgroups
+from services.verifier.jail.cgroups import JobGroups, SlotGroups, counter
 from services.verifier.jail.hierarchy import Tree, delegate, describe, plan
 from services.verifier.jail.job import Limits
 
@@ -82,7 +82,8 @@ def test_delegation_names_only_what_is_offered(tmp_path: Path) -> None:
 
 def test_v2_limits_are_written_to_the_files_of_v2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machines that run the tests may have no v2 controllers: a folder stands for the kernel's."""
-    group = tmp_path / "slot"
+    group = tmp_path / "slot" / "job-3"
+    (tmp_path / "slot").mkdir()
     real = os.mkdir
     files = (
         "memory.max",
@@ -90,6 +91,7 @@ def test_v2_limits_are_written_to_the_files_of_v2(tmp_path: Path, monkeypatch: p
         "pids.max",
         "memory.events",
         "pids.events",
+        "pids.peak",
         "memory.peak",
         "cpu.stat",
     )
@@ -100,19 +102,39 @@ def test_v2_limits_are_written_to_the_files_of_v2(tmp_path: Path, monkeypatch: p
             (Path(path) / name).write_text("")
 
     monkeypatch.setattr(os, "mkdir", mkdir)
-    groups = JobCgroups([Tree(tmp_path, 2, frozenset({"memory", "pids", "cpu", "kill"}))], "slot")
+    groups = JobGroups([Tree(tmp_path, 2, frozenset({"memory", "pids", "cpu", "kill"}))], "slot", 3)
     groups.create(Limits(memory_bytes=64 << 20, pids=10))
     assert (group / "memory.max").read_text() == str(64 << 20)
     assert (group / "memory.swap.max").read_text() == "0"
-    assert (group / "pids.max").read_text() == "12"
+    assert (group / "pids.max").read_text() == "11"
     (group / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
     (group / "pids.events").write_text("max 5\n")
     (group / "memory.peak").write_text("4096\n")
+    (group / "pids.peak").write_text("4\n")
     (group / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 1\n")
     assert (groups.oom_kills(), groups.refused_forks(), groups.peak_memory()) == (2, 5, 4096)
+    assert groups.peak_pids() == 3
     assert groups.cpu_s() == pytest.approx(1.5)
 
 
 def test_counter_takes_the_whole_key() -> None:
-    assert counter("oom 1\noom_kill 7\noom_kill_all 9\n", "oom_kill") == 7
-    assert counter("", "oom_kill") == 0
+    assert counter(b"oom 1\noom_kill 7\noom_kill_all 9\n", b"oom_kill") == 7
+    assert counter(b"", b"oom_kill") == 0
+
+
+def test_a_slot_hands_the_controllers_of_v2_to_its_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, str]] = []
+    monkeypatch.setattr(cgroups, "_write", lambda path, text: asked.append((path, text)))
+    trees = [
+        Tree(tmp_path / "two", 2, frozenset({"pids", "cpu", "kill"})),
+        Tree(tmp_path / "one", 1, frozenset({"memory"})),
+    ]
+    for tree in trees:
+        tree.parent.mkdir()
+    groups = SlotGroups(trees, "slot")
+    groups.make()
+    assert asked == [(f"{tmp_path}/two/slot/cgroup.subtree_control", "+pids")]
+    assert all((tree.parent / "slot" / "keep").is_dir() for tree in trees)
+    assert not groups.keeps_peak

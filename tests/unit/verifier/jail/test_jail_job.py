@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from services.verifier.jail import FileEntry, Job, JobError, Limits
-from services.verifier.jail.config import HEADER, job_bytes
+from services.verifier.jail.config import REQUEST, TEXT_MAX, WITH_FILE, WITH_LISTENER, WITH_REPORT, request
+from services.verifier.network import Allow
 
 
 @pytest.mark.parametrize(
@@ -64,15 +65,30 @@ def test_commands_that_cannot_be_started(bad: dict[str, Any]) -> None:
         Job(**bad)
 
 
-def test_job_description_holds_every_string_in_order() -> None:
+def test_a_request_holds_every_string_in_order() -> None:
     job = Job(argv=("prog", "", "two words", "é\udcff"), env={"A": "1", "HOME": "/t"}, report=True)
-    data = job_bytes(job)
-    _, argc, envc, report, cpu_s, file_bytes, _ = HEADER.unpack_from(data)
-    strings = data[HEADER.size :].split(b"\0")
+    header, text = request(job, 7, 3)
+    _, number, argc, envc, flags, procs, cpu_s, file_bytes, _, disk, inodes, size = REQUEST.unpack(header)
+    strings = text.split(b"\0")
     assert strings.pop() == b""
     assert strings[:argc] == [b"prog", b"", b"two words", b"\xc3\xa9\xff"]
     assert len(strings) == argc + envc
     assert b"A=1" in strings
     assert [s for s in strings if s.startswith(b"HOME=")] == [b"HOME=/t"]
-    assert (report, file_bytes) == (1, 16 << 20)
+    assert (number, procs, flags, file_bytes, size) == (7, 3, WITH_REPORT, 16 << 20, len(text))
     assert cpu_s > job.limits.cpu_s
+    assert disk > job.limits.disk_bytes
+    assert inodes > job.limits.inodes
+
+
+def test_long_strings_go_through_a_file() -> None:
+    header, text = request(Job(argv=("a", "x" * TEXT_MAX)), 1, 0)
+    assert REQUEST.unpack(header)[4] == WITH_FILE
+    assert len(text) > TEXT_MAX
+
+
+def test_a_job_with_a_network_is_told_of_its_proxy() -> None:
+    header, text = request(Job(argv=("a",), network=Allow((("example.org", 443),))), 1, 0)
+    assert REQUEST.unpack(header)[4] == WITH_LISTENER
+    assert b"HTTPS_PROXY=http://127.0.0.1:3128\0" in text
+    assert b"_PROXY" not in request(Job(argv=("a",)), 1, 0)[1]

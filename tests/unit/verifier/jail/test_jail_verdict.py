@@ -7,7 +7,8 @@ import errno
 import pytest
 
 from services.verifier.jail.job import Limits
-from services.verifier.jail.supervise import Ending, KillReason, Status, parse_status
+from services.verifier.jail.launcher import PAGE
+from services.verifier.jail.supervise import Ending, KillReason, Status, read_page
 from services.verifier.jail.verdict import Evidence, judge
 
 NONE = Evidence(0, 0, disk_full=False)
@@ -39,6 +40,7 @@ def ended(
         (ended(started=None), NONE, "infra"),
         (ended(), NONE, "infra"),
         (ended(started=None), ALL, "memory"),
+        (ended(killed="setup", started=None), ALL, "memory"),
     ],
 )
 def test_order(ending: Ending, evidence: Evidence, cause: str) -> None:
@@ -68,17 +70,37 @@ def test_a_program_that_is_not_there() -> None:
     )
 
 
+def test_a_step_of_the_set_up_that_failed_is_our_fault_whatever_the_init_returned() -> None:
+    ending = ended(1)
+    ending.status.failed = "overlay: Invalid argument"
+    assert judge(ending, NONE, Limits())[0] == "infra"
+
+
+def page(
+    number: int = 5,
+    error: int = 0,
+    step: bytes = b"",
+    start: int = 0,
+    end: int = 0,
+    wait: int = 0,
+    noexec: int = 0,
+) -> bytes:
+    return PAGE.pack(number, error, step, start, end, wait, noexec)
+
+
 @pytest.mark.parametrize(
-    ("text", "status"),
+    ("told", "status"),
     [
-        (b"", Status()),
-        (b"start 1000000000\n", Status(1.0)),
-        (b"start 1000000000\nexit 0 2000000000\n", Status(1.0, 2.0, 0)),
-        (b"start 1000000000\nsignal 11 2000000000\n", Status(1.0, 2.0, None, 11)),
-        (b"start 1000000000\nexit 0 20000", Status(1.0)),
-        (b"start 1000000000\nnoexec 2 5\nexit 127 2000000000\n", Status(1.0, 2.0, 127, None, 2)),
-        (b"\nnonsense\n", Status()),
+        (page(0), Status()),
+        (page(4, start=10**9, end=2 * 10**9), Status()),
+        (page(start=10**9), Status(1.0)),
+        (page(start=10**9, end=2 * 10**9, wait=3 << 8), Status(1.0, 2.0, 3)),
+        (page(start=10**9, end=2 * 10**9, wait=11), Status(1.0, 2.0, None, 11)),
+        (page(start=10**9, end=2 * 10**9, wait=11 | 0x80), Status(1.0, 2.0, None, 11)),
+        (page(start=10**9, end=2 * 10**9, wait=127 << 8, noexec=2), Status(1.0, 2.0, 127, None, 2)),
+        (page(error=errno.EPERM, step=b"proc"), Status(failed="proc: Operation not permitted")),
+        (page(0, error=errno.ENOSPC, step=b"clone3"), Status(failed="clone3: No space left on device")),
     ],
 )
-def test_status_lines(text: bytes, status: Status) -> None:
-    assert parse_status(text) == status
+def test_what_the_init_noted(told: bytes, status: Status) -> None:
+    assert read_page(told, 5) == status
