@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,21 @@ class Call:
 def parse_json_calls(text: str, *, short: bool) -> list[Call]:
     """Calls of a JSON answer: one call, or a list of calls. Raises ValueFormatError."""
     value = parse_json(text.strip(), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
-    calls = value if isinstance(value, list) else [value]
+    return _json_calls(value if isinstance(value, list) else [value], short=short)
+
+
+def parse_json_turns(text: str, *, short: bool, turns: int) -> list[list[Call]]:
+    """Turns of a JSON answer: a list of lists of calls; for one turn also its calls alone. Raises ValueFormatError."""
+    value = parse_json(text.strip(), max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+    items = value if isinstance(value, list) else [value]
+    if all(isinstance(item, list) for item in items):
+        return [_json_calls(item, short=short) for item in items]
+    if turns == 1:
+        return [_json_calls(items, short=short)]
+    raise ValueFormatError("a list of turns was expected, each a list of calls")
+
+
+def _json_calls(calls: list[Any], *, short: bool) -> list[Call]:
     found: list[Call] = []
     for call in calls:
         if not isinstance(call, dict):
@@ -43,12 +58,40 @@ def parse_json_calls(text: str, *, short: bool) -> list[Call]:
     return found
 
 
-def parse_python_calls(text: str) -> list[Call]:
+def parse_python_calls(text: str, *, dotted: bool = False) -> list[Call]:
     """Calls of an answer in Python syntax: `f(a=1)`, `[f(a=1), g()]` or one call a line; arguments are named literals.
+
+    With `dotted` a name may have several parts, as in `calendar.add(day=1)`.
 
     Raises:
         ValueFormatError: anything else.
     """
+    found: list[Call] = []
+    for node in _statements(text):
+        found.extend(
+            _call(item, dotted=dotted) for item in (node.elts if isinstance(node, ast.List) else [node])
+        )
+    return found
+
+
+def parse_python_turns(text: str, *, dotted: bool, turns: int) -> list[list[Call]]:
+    """Turns of an answer in Python syntax: a list of calls a line, or one list of such lists. Raises ValueFormatError."""
+    nodes = _statements(text)
+    if (
+        len(nodes) == 1
+        and isinstance(nodes[0], ast.List)
+        and all(isinstance(e, ast.List) for e in nodes[0].elts)
+    ):
+        nodes = nodes[0].elts
+    if all(isinstance(node, ast.List) for node in nodes):
+        return [[_call(item, dotted=dotted) for item in getattr(node, "elts", ())] for node in nodes]
+    if turns == 1 and not any(isinstance(node, ast.List) for node in nodes):
+        return [[_call(node, dotted=dotted) for node in nodes]]
+    raise ValueFormatError("a list of calls a turn was expected")
+
+
+def _statements(text: str) -> list[ast.expr]:
+    """The expressions that the text consists of. Raises ValueFormatError."""
     text = text.strip()
     if len(text) > MAX_BYTES:
         raise ValueFormatError(f"{len(text)} characters, {MAX_BYTES} are allowed")
@@ -57,15 +100,17 @@ def parse_python_calls(text: str) -> list[Call]:
     if _longest_run(text) > MAX_RUN:
         raise ValueFormatError("too many signs in a row")  # `----...1` nests without a bracket
     try:
-        body = ast.parse(text, mode="exec").body
+        with warnings.catch_warnings():
+            # An answer such as "\d" would write a line to our log, and under -W error fail in another way.
+            warnings.simplefilter("ignore")
+            body = ast.parse(text, mode="exec").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueFormatError(f"not Python calls: {getattr(error, 'msg', type(error).__name__)}") from error
-    found: list[Call] = []
+    found: list[ast.expr] = []
     for statement in body:
         if not isinstance(statement, ast.Expr):
             raise ValueFormatError("only calls are allowed")
-        node = statement.value
-        found.extend(_call(item) for item in (node.elts if isinstance(node, ast.List) else [node]))
+        found.append(statement.value)
     return found
 
 
@@ -81,9 +126,20 @@ def _longest_run(text: str) -> int:
     return longest
 
 
-def _call(node: ast.expr) -> Call:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+def _name(node: ast.expr, *, dotted: bool) -> str:
+    parts: list[str] = []
+    while dotted and isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
         raise ValueFormatError("only plain calls by name are allowed")
+    return ".".join([node.id, *reversed(parts)])
+
+
+def _call(node: ast.expr, *, dotted: bool) -> Call:
+    if not isinstance(node, ast.Call):
+        raise ValueFormatError("only plain calls by name are allowed")
+    name = _name(node.func, dotted=dotted)
     if node.args:
         raise ValueFormatError("arguments must be named")
     arguments: dict[str, Any] = {}
@@ -91,7 +147,7 @@ def _call(node: ast.expr) -> Call:
         if keyword.arg is None or keyword.arg in arguments:
             raise ValueFormatError("arguments must be named, each once")
         arguments[keyword.arg] = _literal(keyword.value)
-    return Call(node.func.id, arguments)
+    return Call(name, arguments)
 
 
 def _literal(node: ast.expr) -> Any:
@@ -117,9 +173,17 @@ def _literal(node: ast.expr) -> Any:
         value = dict(zip(keys, (_literal(item) for item in node.values), strict=True))
     else:
         raise ValueFormatError("arguments must be literals")
-    if not is_plain(value):
+    if not is_plain(value) or not _encodable(value):
         raise ValueFormatError("an argument is not plain data")
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         # A hexadecimal literal may have any length; written out in digits it could not even be shown.
         raise ValueFormatError("an argument is a whole number of more than 400 digits")
     return value
+
+
+def _encodable(value: Any) -> bool:
+    """Whether a literal has no lone surrogate, which JSON text could not carry either; lists were checked by their parts."""
+    texts = [value, *value] if isinstance(value, dict) else [value]
+    return not any(
+        isinstance(text, str) and any("\ud800" <= char <= "\udfff" for char in text) for text in texts
+    )

@@ -1,7 +1,7 @@
 """Fields taken out of a document. Invariant: a field counts if its typed value equals the wanted one; invented fields cost.
 
-Score: F1 over fields; a prediction is right to the degree its field is (1 or 0, or ANLS of at least 0.5 for text when the
-setting `partial` is on; ANLS = 1 - edit distance / longer length). Missing, null and empty are three different things.
+Score of `fields` and `tables`: F1 over values, micro; a value is right to the degree its field is (1 or 0, or ANLS of at
+least 0.5 for text where `partial` is on). Score of a nested `answer`: ANLS* (anls.py). Missing, null and empty are three things.
 """
 
 # ruff: noqa: ARG001 (every family has the same signature)
@@ -14,22 +14,25 @@ from schemas.tasks import Task
 from schemas.verdicts import Part, Verdict, clip, invalid, scored
 from services.verifier import specs
 from services.verifier.answers import decode
-from services.verifier.families import fields
+from services.verifier.families import anls, fields, tables, typed
+from services.verifier.families.edit import Work
 from services.verifier.jail import Jail, Limits
 from services.verifier.values import ValueFormatError, parse_json, shown
 
-TYPES = ("text", "number", "date", "enum")
 SYNTAXES = ("json", "pairs", "value")
 FINDS = ("all", "last_number")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 MAX_FIELDS = 256
+SHOWN = 32
+"""Parts shown at most for the keys of a nested answer."""
 
 
 def check_spec(spec: dict[str, Any], settings: dict[str, Any]) -> None:
-    """`syntax` "json" | "pairs" | "value", `fields` {name: {`type`, `want`, for enum `values`}}.
+    """What is wanted: `fields` {name: {`type`, `want`, options}} and `tables` {name: {`columns`, `rows`}}, or a nested `answer`.
 
-    Settings: `partial` (text by ANLS), `syntax` (default of the spec's), `date_order` "dmy" (default) or "mdy", and `find`
-    "all" (default: the whole answer is the value) or "last_number", for models that answer in sentences. Raises SpecError.
+    `syntax` "json" | "pairs" | "value"; tables and nested answers are JSON. Settings: `partial` (text by ANLS), `syntax`
+    (default of the spec's), `date_order` "dmy" (default) or "mdy", and `find` "all" (default: the whole answer is the value)
+    or "last_number", for models that answer in sentences. Raises SpecError.
     """
     specs.keys(settings, ("partial", "syntax", "date_order", "find"), "verifier.settings")
     specs.choice(settings.get("find", "all"), FINDS, "verifier.settings.find")
@@ -37,25 +40,29 @@ def check_spec(spec: dict[str, Any], settings: dict[str, Any]) -> None:
         raise specs.SpecError("verifier.settings.partial must be true or false")
     specs.choice(settings.get("date_order", "dmy"), fields.ORDERS, "verifier.settings.date_order")
     syntax = specs.choice(spec.get("syntax", settings.get("syntax")), SYNTAXES, "spec.syntax")
-    wanted = specs.table(spec.get("fields"), "spec.fields")
-    if not wanted:
+    if syntax != "json" and ("tables" in spec or "answer" in spec):
+        raise specs.SpecError(
+            f"spec.{'tables' if 'tables' in spec else 'answer'} needs syntax `json`, not `{syntax}`"
+        )
+    if "answer" in spec:
+        if "fields" in spec or "tables" in spec:
+            raise specs.SpecError('spec.answer stands alone: put fields into it, as {"$field": {...}}')
+        anls.check(spec["answer"], "spec.answer", settings)
+        return
+    wanted = specs.table(spec.get("fields", {} if "tables" in spec else None), "spec.fields")
+    grids = specs.table(spec.get("tables", {}), "spec.tables")
+    if not wanted and not grids:
         raise specs.SpecError("spec.fields is empty: give at least 1")
     if syntax == "value" and len(wanted) != 1:
         raise specs.SpecError(f"spec.fields has {len(wanted)} fields, syntax `value` takes exactly one")
     for name, field in wanted.items():
-        where = f"spec.fields.{name}"
-        kind = specs.choice(specs.table(field, where).get("type"), TYPES, f"{where}.type")
-        specs.keys(field, ("type", "want", "values"), where)
-        if "want" not in field:
-            raise specs.SpecError(f"{where}.want is missing")
-        want = field["want"]
-        if want is None and syntax == "value":
-            raise specs.SpecError(f"{where}.want is null, which syntax `value` cannot say")
-        if want is not None and fields.normal(want, kind, settings.get("date_order", "dmy")) is None:
-            raise specs.SpecError(f"{where}.want {want!r} is no {kind}")
-        values = specs.texts(field["values"], f"{where}.values", least=1) if "values" in field else None
-        if kind == "enum" and want is not None and values is not None and str(want) not in values:
-            raise specs.SpecError(f"{where}.want {want!r} is not among its values")
+        typed.check(field, f"spec.fields.{name}", settings)
+        if field["want"] is None and syntax == "value":
+            raise specs.SpecError(f"spec.fields.{name}.want is null, which syntax `value` cannot say")
+    for name, grid in grids.items():
+        if name in wanted:
+            raise specs.SpecError(f"spec.tables.{name} is also a field: give it one name")
+        tables.check(grid, f"spec.tables.{name}", settings)
 
 
 def parse(text: str, syntax: str, name: str) -> dict[str, Any]:
@@ -93,26 +100,60 @@ def pairs(text: str) -> dict[str, Any]:
 def verify(task: Task, settings: dict[str, Any], limits: Limits, submission: bytes, jail: Jail) -> Verdict:
     """Score of the module's rule; an answer that cannot be parsed is invalid. Raises UnusableAnswerError."""
     text = decode(submission)
-    wanted: dict[str, dict[str, Any]] = task.spec["fields"]
-    syntax = str(task.spec.get("syntax", settings.get("syntax")))
+    spec = task.spec
+    syntax = str(spec.get("syntax", settings.get("syntax")))
     if syntax == "value" and settings.get("find") == "last_number":
         numbers = NUMBER.findall(text)
         if not numbers:
             return invalid(f"no number in the answer: {clip(text, 80)}")
         text = numbers[-1]
     try:
-        got = parse(text, syntax, next(iter(wanted)))
+        if "answer" in spec:
+            return scored(_nested(spec["answer"], parse_json(text.strip()), settings))
+        got = parse(text, syntax, next(iter(spec.get("fields", {})), ""))
+        return scored(_flat(spec.get("fields", {}), spec.get("tables", {}), got, settings))
     except ValueFormatError as error:
         return invalid(clip(str(error)))
-    order, partial = settings.get("date_order", "dmy"), settings.get("partial", False)
-    parts, sum_right = [], 0.0
+
+
+def _flat(
+    wanted: dict[str, Any], grids: dict[str, Any], got: dict[str, Any], settings: dict[str, Any]
+) -> list[Part]:
+    """One part without weight for each field and table, then the F1. Raises ValueFormatError: too large to be compared."""
+    work = Work()
+    parts: list[Part] = []
+    right, given, needed = 0.0, len(set(got) - set(grids)), len(wanted)
     for name, field in sorted(wanted.items()):
-        score = fields.score(got[name], field, order, partial=partial) if name in got else 0.0
+        score = typed.read(field, settings).closeness(got[name], work) if name in got else 0.0
         why = "" if score == 1.0 else f"got {shown(got[name])}" if name in got else "missing"
         parts.append(Part(name=clip(name, 80), weight=0.0, score=score, evidence=clip(why)))
-        sum_right += score
-    invented = sorted(set(got) - set(wanted))
-    f1 = 2 * sum_right / (len(got) + len(wanted))
+        right += score
+    for name, grid in sorted(grids.items()):
+        found = tables.count(grid, got[name], settings, work) if name in got else None
+        if found is None:
+            found = tables.Count(0.0, 0, tables.size(grid), "missing")
+        part = min(1.0, 2 * found.right / (found.given + found.wanted))
+        parts.append(Part(name=clip(name, 80), weight=0.0, score=part, evidence=clip(found.note)))
+        right, given, needed = right + found.right, given + found.given, needed + found.wanted
+    invented = sorted(set(got) - set(wanted) - set(grids))
     note = f"not asked for: {', '.join(invented[:3])}" if invented else ""
-    parts.append(Part(name="f1", weight=1.0, score=min(1.0, f1), evidence=clip(note)))
-    return scored(parts)
+    f1 = min(1.0, 2 * right / (given + needed))
+    parts.append(Part(name="f1", weight=1.0, score=f1, evidence=clip(note)))
+    return parts
+
+
+def _nested(wanted: Any, got: Any, settings: dict[str, Any]) -> list[Part]:
+    """One part without weight for each key of a wanted object, then ANLS*. Raises ValueFormatError: too large."""
+    parts: list[Part] = []
+    note = ""
+    if isinstance(wanted, dict) and isinstance(got, dict) and not anls.TAGS & wanted.keys():
+        total, scores = anls.by_key(wanted, got, settings)
+        for name, score in sorted(scores.items())[:SHOWN]:
+            why = "" if score == 1.0 else f"got {shown(got[name])}" if name in got else "missing"
+            parts.append(Part(name=clip(name, 80), weight=0.0, score=score, evidence=clip(why)))
+        invented = sorted(set(got) - set(wanted))
+        note = f"not asked for: {', '.join(invented[:3])}" if invented else ""
+    else:
+        total = anls.score(wanted, got, settings)
+    parts.append(Part(name="anls", weight=1.0, score=total, evidence=clip(note)))
+    return parts

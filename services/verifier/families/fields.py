@@ -7,6 +7,10 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from services.verifier.families.edit import anls, distance
+
+__all__ = ["anls", "day", "distance", "number", "text"]
+
 ORDERS = ("dmy", "mdy")
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 LONG = (
@@ -31,7 +35,6 @@ THOUSAND = 3  # digits of a thousands group
 PIECES = 3  # of a date
 YEAR = 4  # digits
 SHORT = 2  # digits of a day or month at most
-WORTH = 0.5  # ANLS below this counts nothing
 CURRENCY = "$€£¥%"
 
 
@@ -123,47 +126,3 @@ def day(value: Any, order: str) -> str | None:
         return date(int(year), month, int(day_of)).isoformat()
     except ValueError:
         return None
-
-
-def normal(value: Any, kind: str, order: str = "dmy") -> str | Decimal | None:
-    """Normal form of `value` as a `kind`; None if it is none. An empty text is a text."""
-    if kind == "number":
-        return number(value)
-    if kind == "date":
-        return day(value, order)
-    return text(value)
-
-
-def distance(a: str, b: str) -> int:
-    """Edit distance (insert, delete, replace) of two texts of at most MAX_TEXT characters each."""
-    if len(a) < len(b):
-        a, b = b, a
-    row = list(range(len(b) + 1))
-    for i, char in enumerate(a, 1):
-        previous, row[0] = row[0], i
-        for j, other in enumerate(b, 1):
-            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (char != other))
-    return row[-1]
-
-
-def anls(a: str, b: str) -> float:
-    """1 - distance / longer length, 0 below 0.5 (as in DocVQA); 1 for two empty texts."""
-    longer = max(len(a), len(b))
-    # More than twice as long cannot reach one half; this also bounds the work by the wanted text.
-    if min(len(a), len(b)) * 2 < longer:
-        return 0.0
-    value = 1.0 - distance(a, b) / longer if longer else 1.0
-    return value if value >= WORTH else 0.0
-
-
-def score(got: Any, field: dict[str, Any], order: str, *, partial: bool) -> float:
-    """How right `got` is for `field` {`type`, `want`, `values`}; null equals null only."""
-    want, kind = field["want"], field["type"]
-    if want is None or got is None:
-        return float(want is None and got is None)
-    a, b = normal(got, kind, order), normal(want, kind, order)
-    if a is None or b is None:
-        return 0.0
-    if kind == "text" and partial and isinstance(a, str) and isinstance(b, str):
-        return anls(a, b)
-    return float(a == b)

@@ -62,7 +62,21 @@ def test_partial_credit_and_unexpected_parameters(judge: Any) -> None:
     assert judge('{"name":"f","arguments":{"a":1,"b":"x","c":2}}', want).score == pytest.approx(
         0.3 + 0.7 * 4 / 5
     )
-    assert judge('{"name":"h","arguments":{"a":1,"b":"x"}}', want).score == pytest.approx(0.7)
+
+
+def test_right_arguments_of_the_wrong_function_are_worth_little(judge: Any) -> None:
+    want = spec(f(a=1, b="x"))
+    for name in ("h", "g", "F", ""):
+        made = judge(f'{{"name":"{name}","arguments":{{"a":1,"b":"x"}}}}', want)
+        # `g` does not take these parameters, so not even they are right.
+        assert made.score == pytest.approx(0.0 if name == "g" else 0.2)
+        assert not made.passed
+    bare = {
+        "syntax": "json",
+        "functions": [{"name": "f", "parameters": {"type": "object", "properties": {}}}],
+    }
+    assert judge('{"name":"g","arguments":{}}', bare | {"want": [f()]}).score == 0.0
+    assert judge('{"name":"f","arguments":{}}', bare | {"want": [f()]}).passed
 
 
 def test_parallel_calls_match_without_order_and_by_number(judge: Any) -> None:
@@ -75,7 +89,6 @@ def test_parallel_calls_match_without_order_and_by_number(judge: Any) -> None:
     assert more.score == pytest.approx(3 / 4)
     assert not more.passed
     assert judge("[]", want).score == 0.0
-    assert judge("[]", spec()).passed
 
 
 def test_the_assignment_is_the_best_one_not_the_greedy_one() -> None:
