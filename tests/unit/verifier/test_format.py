@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 from services.verifier.answers import UnusableAnswerError
 from services.verifier.families import format as family
+from services.verifier.families.constraints import plain
 from services.verifier.specs import SpecError
 
 
@@ -62,8 +62,8 @@ def test_each_constraint(
     assert got == pytest.approx(wanted)
 
 
-def test_every_id_is_covered_above() -> None:
-    assert {case[0]["id"] for case in CASES} == set(family.CHECKS)
+def test_every_own_id_is_covered_above() -> None:
+    assert {case[0]["id"] for case in CASES} == {*plain.KINDS, "punctuation:no_comma"}
 
 
 def test_the_score_is_the_weighted_mean(make_task: Any, limits: Any, scripted: Any) -> None:
@@ -92,17 +92,3 @@ def test_a_broken_spec_is_named(constraints: list[Any], said: str) -> None:
 def test_an_empty_answer_is_no_answer(make_task: Any, limits: Any, scripted: Any) -> None:
     with pytest.raises(UnusableAnswerError, match="empty"):
         score("  \n", {"id": "punctuation:no_comma"}, make_task=make_task, limits=limits, scripted=scripted)
-
-
-def test_long_hostile_text_is_linear(make_task: Any, limits: Any, scripted: Any) -> None:
-    everything: list[dict[str, Any]] = [
-        {"id": "keywords:frequency", "word": "a a a a b", "count": 3},
-        {"id": "list:bullets", "count": 3},
-        {"id": "json:valid"},
-        {"id": "repeat:times", "text": "a b", "count": 3},
-        {"id": "wrap:quotes"},
-    ]
-    started = time.process_time()
-    for text in ("a " * 32_000, "[" * 64_000, '"' * 64_000, "-'" * 32_000, "- \n" * 20_000):
-        score(text, *everything, make_task=make_task, limits=limits, scripted=scripted)
-    assert time.process_time() - started < 5.0
