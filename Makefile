@@ -1,6 +1,6 @@
 # `make help` lists the targets. Every target that needs the environment makes it first.
 .DEFAULT_GOAL := help
-.PHONY: help setup lock check fix test demo chaos clean
+.PHONY: help setup lock check fix test demo chaos campaign clean
 SHELL := /bin/sh
 BIN := .venv/bin
 CODE := schemas services domains tests
@@ -36,6 +36,9 @@ demo: setup  ## one training run on the embedded stack, with a report
 
 chaos: setup  ## only the tests that kill services in the middle of a run
 	$(BIN)/pytest -m chaos $(PYTEST)
+
+campaign: setup  ## the long form of the verifier's campaign: a thousand answers under fire, five hundred judged twice
+	TEMPER_CAMPAIGN=long $(BIN)/pytest tests/chaos/test_verifier_campaign.py $(PYTEST)
 
 clean:  ## remove what setup and the tests made
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache services/verifier/jail/build temper.egg-info

@@ -15,6 +15,8 @@ Layer = Literal["foundation", "tool", "domain", "long_horizon"]
 LAYERS: tuple[Layer, ...] = ("foundation", "tool", "domain", "long_horizon")
 Family = Literal["code", "terminal", "document", "geometry", "call", "format", "stages"]
 Positive = Annotated[float, Meta(gt=0.0)]
+Bound = Annotated[float, Meta(gt=0.0, le=86_400.0)]
+"""Seconds that something may take: a day at most, so that nothing waits for ever."""
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
@@ -48,12 +50,14 @@ class VerifierTable(Strict, frozen=True, kw_only=True):
 class Limits(Strict, frozen=True, kw_only=True):
     """Limits of each command that runs in the jail."""
 
-    wall_s: Positive = 4.0
-    cpu_s: Positive = 2.0
+    wall_s: Bound = 4.0
+    cpu_s: Bound = 2.0
     memory_mib: Annotated[int, Meta(ge=1)] = 128
     pids: Annotated[int, Meta(ge=1)] = 32
     output_kib: Annotated[int, Meta(ge=1)] = 64
     disk_mib: Annotated[int, Meta(ge=1)] = 16
+    network: str = "none"
+    """`none`, or `allow:HOST:PORT[,HOST:PORT...]`: what the commands may reach, through the verifier's proxy."""
 
 
 class Retry(Strict, frozen=True, kw_only=True):

@@ -89,8 +89,8 @@ class Verifier(Section, frozen=True, kw_only=True):
     """Verdicts."""
 
     replicas: Count = 1
-    slots: Count = 2
-    """Jails at a time in one replica."""
+    slots: Whole = 0
+    """Jails at a time in one replica; 0: as many as there are cores, or fewer where memory does not hold that many."""
     window: Count = 512
     """Records in flight at most."""
     redeliveries: Count = 3
@@ -102,6 +102,17 @@ class Verifier(Section, frozen=True, kw_only=True):
     answer_limit: Count = 65_536
     """Bytes of an answer at most; a longer one is invalid."""
     heartbeat_s: Seconds = 1.0
+    breaker: Whole = 16
+    """Infra verdicts in a row after which a domain is not judged for a pause; 0 never stops."""
+    breaker_pause_s: Seconds = 5.0
+    """That pause; it doubles each time the domain is tried again in vain."""
+    breaker_pause_max_s: Seconds = 300.0
+    check_cpu_s: Seconds = 10.0
+    """Processor seconds that the checks outside the jail may take for one answer."""
+    check_memory_mib: Count = 1024
+    """Memory of one worker, the interpreter included; a check that needs more is ended."""
+    recycle: Whole = 2000
+    """Answers after which a worker is replaced; 0: only when it has grown to half of `check_memory_mib`."""
 
 
 class Trainer(Section, frozen=True, kw_only=True):

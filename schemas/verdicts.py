@@ -106,6 +106,12 @@ def infra(evidence: str) -> Verdict:
     return _sealed(Verdict(outcome="infra", score=None, passed=False, evidence=evidence))
 
 
+def annotated(verdict: Verdict, note: str) -> Verdict:
+    """The verdict with `note` in front of its evidence."""
+    evidence = f"{note}; {verdict.evidence}" if verdict.evidence else note
+    return _sealed(msgspec.structs.replace(verdict, evidence=clip(evidence)))
+
+
 def clip(text: str, limit: int = EVIDENCE_LIMIT) -> str:
     """`text` cut to `limit` characters with the cut marked, unprintable characters escaped."""
     shown = text.encode("unicode_escape").decode() if not text.isprintable() else text

@@ -62,8 +62,6 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
         ("resume", "dispatch a paused domain again"),
     ):
         command(name, text, commands.steer).add_argument("domain")
-    for item in (ps, explain):
-        item.add_argument("--json", action="store_true")
 
     dlq = command("dlq", "records that could not be decoded", commands.dlq)
     dlq.add_argument("action", choices=("ls", "show", "replay"))
@@ -83,7 +81,6 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
 
     replay = command("replay", "rebuild a run's state from its log and compare", commands.replay)
     replay.add_argument("run", help="name of a run, or its folder")
-    replay.add_argument("--json", action="store_true")
     report = command("report", "write a run's report again from its log", commands.report)
     report.add_argument("run", help="name of a run, or its folder")
     report.add_argument("--open", action="store_true", help="open it in the browser")
@@ -93,6 +90,12 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
         "base", "build the tiny base model", commands.base, "temper base build [--out FOLDER] [--seed N]"
     )
     base.add_argument("action", choices=("build",))
+    bench = command(
+        "bench", "measure a service: verifier", commands.bench, "temper bench NAME [--json] [...]"
+    )
+    bench.add_argument("name", help="which benchmark; its own options follow")
+    for item in (ps, explain, replay, bench):
+        item.add_argument("--json", action="store_true", help="one JSON document on standard output")
     for name, text in (
         ("verify", "one verdict, as the service gives it"),
         ("sandbox", "run a command in the jail"),
@@ -110,7 +113,7 @@ def run_command(argv: list[str]) -> int:
         return run_service(service, [*prefix, *argv[1:]])
     top, table = parser()
     arguments, rest = top.parse_known_args(argv)
-    if rest and arguments.command not in {"run", "up", "base"}:
+    if rest and arguments.command not in {"run", "up", "base", "bench"}:
         top.error(f"unknown argument {rest[0]!r}")
     try:
         return table[arguments.command](arguments, rest)

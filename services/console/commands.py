@@ -270,6 +270,13 @@ def base(_: argparse.Namespace, rest: list[str]) -> int:
     return outside.run_service("trainer.base", rest)
 
 
+def bench(arguments: argparse.Namespace, rest: list[str]) -> int:
+    """`temper bench`."""
+    from services.console import bench as benches
+
+    return benches.run(arguments.name, rest, as_json=arguments.json)
+
+
 def passed_on(_: argparse.Namespace, __: list[str]) -> int:
     """Commands that another service parses; they never come here with arguments."""
     raise ConsoleError("this command is answered by its service", WRONG_USE)

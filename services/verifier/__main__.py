@@ -1,8 +1,7 @@
-"""Start the verifier service; or, with arguments, one of its commands: `verify`, `validate`, `sandbox run`."""
+"""Start the verifier service; or, with arguments, one of its commands: `verify`, `validate`, `sandbox run`, `bench`."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 
@@ -11,10 +10,14 @@ def main(argv: list[str]) -> int:
     if argv[:1] == ["sandbox"]:
         from services.verifier import sandbox_cli
 
-        parser = argparse.ArgumentParser(prog="temper sandbox", allow_abbrev=False)
+        parser = sandbox_cli.Parser(prog="temper sandbox", allow_abbrev=False)
         run = parser.add_subparsers(dest="action", required=True).add_parser("run", allow_abbrev=False)
         sandbox_cli.add_arguments(run)
         return sandbox_cli.main(parser.parse_args(argv[1:]))
+    if argv[:1] == ["bench"]:
+        from services.verifier.bench import main as bench
+
+        return bench.main(argv[1:])
     if argv:
         from services.verifier import cli
 

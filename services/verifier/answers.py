@@ -23,7 +23,7 @@ def decode(submission: bytes) -> str:
     return text
 
 
-def check_size(submission: bytes, limit: int) -> None:
-    """Raises UnusableAnswerError if the answer has more than `limit` bytes."""
-    if len(submission) > limit:
-        raise UnusableAnswerError(f"the answer has {len(submission)} bytes, {limit} are allowed")
+def check_size(size: int, limit: int) -> None:
+    """Raises UnusableAnswerError if an answer of `size` bytes has more than `limit`."""
+    if size > limit:
+        raise UnusableAnswerError(f"the answer has {size} bytes, {limit} are allowed")

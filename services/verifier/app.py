@@ -16,6 +16,9 @@ from services.runtime.errors import Unavailable
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.settings import Process
+from services.verifier import image, sizing
+from services.verifier.bounds import Bounds
+from services.verifier.breaker import Breaker
 from services.verifier.handlers import Handler
 from services.verifier.jail import JailUnavailable
 from services.verifier.outbox import Outbox
@@ -27,16 +30,20 @@ BEAT_DEADLINE_S = 30.0
 
 
 def make_pool(catalog: Catalog, chosen: Settings) -> Pool:
-    """The pool that the settings describe, not started."""
+    """The pool that the settings describe, not started. Raises JailUnavailable."""
     section = chosen.verifier
     return Pool(
         catalog.cards,
         chosen.slots,
-        slots=section.slots,
+        slots=sizing.slots(section.slots, catalog.cards.values()),
         cache=section.cache,
         reverify=section.reverify,
         answer_limit=section.answer_limit,
         queue_limit=section.window,
+        image=image.image(),
+        breaker=Breaker(section.breaker, section.breaker_pause_s, section.breaker_pause_max_s),
+        bounds=Bounds(section.check_cpu_s, section.check_memory_mib << 20),
+        recycle=section.recycle,
     )
 
 
@@ -44,8 +51,9 @@ async def run(process: Process, lifecycle: Lifecycle) -> None:
     """Verify until told to stop; then finish what was taken."""
     chosen = settings(process)
     domains = process.config.domains
-    pool = make_pool(Catalog.load(domains.paths, domains.include, domains.exclude), chosen)
+    catalog = Catalog.load(domains.paths, domains.include, domains.exclude)
     try:
+        pool = make_pool(catalog, chosen)
         await pool.start()
     except JailUnavailable as error:
         raise Unavailable(f"no jail, no verdicts: {error}") from error
@@ -128,7 +136,7 @@ async def _beat(
         event = WorkerHeartbeat(
             worker=chosen.worker,
             service="verifier",
-            slots=chosen.verifier.slots,
+            slots=pool.slots,
             draining=lifecycle.stop.is_set(),
             offsets=consumer.positions(),
             stats=stats,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from schemas.tasks import Task
 from schemas.verdicts import Verdict
 from services.runtime.catalog import Catalog
 from services.runtime.errors import BadInput, one_line
-from services.verifier import families, validate
+from services.verifier import families, sizing, validate
 from services.verifier.jail import JailUnavailable
 from services.verifier.pool import Judged, Pool
 from services.verifier.settings import SLOTS
@@ -154,7 +153,7 @@ def human(first: Verdict, verdicts: list[Verdict]) -> str:
 
 
 async def _judge(catalog: Catalog, task: Task, answer: bytes, times: int) -> list[Verdict]:
-    pool = Pool(catalog.cards, SLOTS, slots=min(times, os.cpu_count() or 1))
+    pool = Pool(catalog.cards, SLOTS, slots=min(times, sizing.slots(0, catalog.cards.values())))
     await pool.start()
     try:
         judged: list[Judged] = await asyncio.gather(*(pool.judge(task, answer) for _ in range(times)))
@@ -175,7 +174,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 async def _check(catalog: Catalog) -> list[validate.Report]:
-    pool = Pool(catalog.cards, SLOTS, slots=os.cpu_count() or 1)
+    pool = Pool(catalog.cards, SLOTS, slots=sizing.slots(0, catalog.cards.values()))
     await pool.start()
     reports = []
     try:

@@ -3,6 +3,9 @@
 Invariant: no item is overtaken by one that arrives more than `min(SLACK * cost, CAP)` after it. So a ten-minute build
 never holds up a format check, and yet small jobs of all domains leave nearly in the order they came, as training wants:
 a domain that is served late is trained on stale samples. Within a domain, first in first out. Pure: time is an argument.
+
+An order alone does not help a check that finds all slots taken by builds. So items of domains that take longer than LONG_S
+are held back from the last free slot (line.py) for as long as there has been other work in the last RECENT_S.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from collections import deque
 
 SLACK = 20.0
 CAP_S = 3600.0
+LONG_S = 10.0
+RECENT_S = 600.0
 KEEP = 0.9
 """Share of the old estimate that a new cost leaves."""
 
@@ -22,21 +27,43 @@ class FairQueue[T]:
         self._waiting: dict[str, deque[tuple[float, T]]] = {}
         self._cost: dict[str, float] = {}
         """Domain -> moving average of the seconds its items took; 0 while none is known."""
+        self._bound: dict[str, float] = {}
+        """Domain -> the most seconds its last item may take; stands for the cost while that is unknown."""
         self._size = 0
+        self._short_at = float("-inf")
 
     def __len__(self) -> int:
         return self._size
 
-    def push(self, domain: str, item: T, now: float) -> None:
-        """Put `item` at the end of its domain's line; `now` in seconds on any clock that does not go back."""
+    def push(self, domain: str, item: T, now: float, bound_s: float = 0.0) -> None:
+        """Put `item`, which takes `bound_s` at most, at the end of its domain's line.
+
+        `now` in seconds on any clock that does not go back.
+        """
         self._waiting.setdefault(domain, deque()).append((now, item))
         self._size += 1
+        self._bound[domain] = bound_s
+        if not self.long(domain):
+            self._short_at = now
 
-    def pop(self) -> T:
-        """The next item. Raises IndexError if there is none."""
-        if not self._size:
+    def long(self, domain: str) -> bool:
+        """Whether its items are held back from the last free slot."""
+        return self._cost.get(domain, self._bound.get(domain, 0.0)) > LONG_S
+
+    def reserving(self, now: float) -> bool:
+        """Whether a slot is to be left to short items."""
+        return now - self._short_at < RECENT_S
+
+    def ready(self, *, long_too: bool = True) -> bool:
+        """Whether `pop` has something to give."""
+        return self._size > 0 if long_too else any(not self.long(domain) for domain in self._waiting)
+
+    def pop(self, *, long_too: bool = True) -> T:
+        """The next item. Raises IndexError if there is none, or only long ones and those are not wanted."""
+        domains = [domain for domain in self._waiting if long_too or not self.long(domain)]
+        if not domains:
             raise IndexError("nothing is waiting")
-        domain = min(self._waiting, key=self._deadline)
+        domain = min(domains, key=self._deadline)
         line = self._waiting[domain]
         _, item = line.popleft()
         self._size -= 1

@@ -22,12 +22,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Its verdict, and the seconds its jail runs took (processor and wall)."""
+    """Its verdict, the seconds its jail runs took (processor and wall), and the worker's memory after it.
+
+    `settled`: no run ended at its wall limit or had a network, so neither another load nor another day changes anything.
+    """
 
     verdict: Verdict
     jail_cpu_s: float = 0.0
     jail_wall_s: float = 0.0
     jail_runs: int = 0
+    settled: bool = True
+    memory_bytes: int = 0
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -12,11 +12,14 @@ from pathlib import Path
 
 import msgspec
 
+from services.verifier.bounds import MEMORY_STATUS, Bounds
 from services.verifier.frames import HEAD, Ready, Reply, size
 from services.verifier.jail import JailUnavailable
 
 START_S = 60.0
 CLOSE_S = 5.0
+DEATH_S = 1.0
+BOUNDS = Bounds(cpu_s=10.0, memory_bytes=1 << 30)
 COMMAND = (sys.executable, "-m", "services.verifier.worker")
 PROJECT = Path(__file__).resolve().parents[2]
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
@@ -26,12 +29,22 @@ class WorkerLostError(RuntimeError):
     """The worker died, or did not answer in time; the message says which."""
 
 
+class CheckOverrunError(WorkerLostError):
+    """The worker died of a bound on its own checks (bounds.py): the answer's doing, whatever the machine does."""
+
+
 class Hand:
     """One worker process, in a session of its own so that its whole group can be killed."""
 
-    def __init__(self, name: str, root: Path, command: Sequence[str] = COMMAND) -> None:
-        self.name, self._root, self._command = name, root, command
+    def __init__(
+        self, name: str, root: Path, command: Sequence[str] = COMMAND, bounds: Bounds = BOUNDS
+    ) -> None:
+        self.name, self._root, self._command, self._bounds = name, root, command, bounds
         self._process: asyncio.subprocess.Process | None = None
+        self.answers = 0
+        """Requests answered by the process that runs."""
+        self.memory_bytes = 0
+        """Its memory after the last of them."""
 
     @property
     def pid(self) -> int:
@@ -50,11 +63,14 @@ class Hand:
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, (str(PROJECT), environment.get("PYTHONPATH")))
         )
+        self.answers = self.memory_bytes = 0
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 self.name,
                 str(self._root),
+                str(self._bounds.cpu_s),
+                str(self._bounds.memory_bytes),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=environment,
@@ -77,8 +93,10 @@ class Hand:
         except TimeoutError as error:
             raise WorkerLostError("it takes no request") from error
         except (ConnectionError, RuntimeError) as error:
-            raise WorkerLostError("it died") from error
-        return await self._receive(Reply, deadline_s)
+            raise await self._death() from error
+        reply = await self._receive(Reply, deadline_s)
+        self.answers, self.memory_bytes = self.answers + 1, reply.memory_bytes
+        return reply
 
     async def kill(self) -> None:
         """End the process and its group, now."""
@@ -100,6 +118,18 @@ class Hand:
             await asyncio.wait_for(process.wait(), CLOSE_S)
         await self.kill()
 
+    async def _death(self) -> WorkerLostError:
+        """What it died of, as an error."""
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(TimeoutError):  # it only closed its pipe
+                await asyncio.wait_for(process.wait(), DEATH_S)
+            if process.returncode == -signal.SIGPROF:
+                return CheckOverrunError(f"took more than {self._bounds.cpu_s:g} s of processor time")
+            if process.returncode == MEMORY_STATUS:
+                return CheckOverrunError(f"took more than {self._bounds.memory_bytes >> 20} MiB of memory")
+        return WorkerLostError("it died")
+
     def _pipes(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
@@ -115,7 +145,7 @@ class Hand:
         except TimeoutError as error:
             raise WorkerLostError("it did not answer in time") from error
         except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise WorkerLostError("it died") from error
+            raise await self._death() from error
         except (ValueError, msgspec.MsgspecError) as error:
             raise WorkerLostError("it answered what is no frame") from error
         return message

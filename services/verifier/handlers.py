@@ -1,12 +1,17 @@
 """Trajectories in, verdicts out. Invariant: exactly one TrajectoryVerified a trajectory, under an id made from the trajectory.
 
-A trajectory that was abandoned, or whose record has already cost several workers, ends in an `infra` verdict.
+A record that comes again while its verdict is being found waits for that one, and afterwards gets the same events, bit for
+bit, as long as they are among the last KEPT. A replica that gets it without having seen it before judges it again: the
+same id and the same verdict, with the worker and the seconds of its own. A trajectory that was abandoned, or whose record
+has already cost several workers, ends in an `infra` verdict.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from schemas.base import Event
 from schemas.ids import event_id
@@ -23,10 +28,14 @@ from services.verifier.families import VERSION
 from services.verifier.outbox import Outbox
 from services.verifier.pool import Judged, Pool
 
+KEPT = 1024
+"""Trajectories whose events are remembered."""
+type Events = list[tuple[Event, str]]
 
-def verified(event: TrajectoryCompleted, judged: Judged, worker: str) -> list[tuple[Event, str]]:
+
+def verified(event: TrajectoryCompleted, judged: Judged, worker: str) -> Events:
     """The events that say what became of a completed trajectory, each with its deterministic id; the verdict last."""
-    events: list[tuple[Event, str]] = [
+    events: Events = [
         (
             StageVerified(
                 trajectory_id=event.trajectory_id,
@@ -64,7 +73,7 @@ def verified(event: TrajectoryCompleted, judged: Judged, worker: str) -> list[tu
     return events
 
 
-def abandoned(event: TrajectoryAbandoned, worker: str) -> list[tuple[Event, str]]:
+def abandoned(event: TrajectoryAbandoned, worker: str) -> Events:
     """The `infra` verdict on a trajectory that was never finished."""
     reason = f"abandoned: {event.reason}" + (f": {event.detail}" if event.detail else "")
     verdict = TrajectoryVerified(
@@ -85,6 +94,29 @@ def abandoned(event: TrajectoryAbandoned, worker: str) -> list[tuple[Event, str]
     return [(verdict, event_id("TrajectoryVerified", event.trajectory_id))]
 
 
+class Results:
+    """The events of the last trajectories, found once each. Bounded by `size`; what is being found counts too."""
+
+    def __init__(self, size: int = KEPT) -> None:
+        self._size = size
+        self._events: OrderedDict[str, asyncio.Future[Events]] = OrderedDict()
+
+    async def of(self, name: str, find: Callable[[], Coroutine[Any, Any, Events]]) -> Events:
+        """The events under `name`, from `find` if they are not known; an exception of it is remembered by nobody."""
+        future = self._events.get(name)
+        if future is None:
+            future = self._events[name] = asyncio.ensure_future(find())
+        self._events.move_to_end(name)
+        while len(self._events) > self._size:
+            self._events.popitem(last=False)
+        try:
+            return await asyncio.shield(future)
+        except BaseException:
+            if self._events.get(name) is future:
+                del self._events[name]
+            raise
+
+
 class Handler:
     """Takes records from the consumer, has them judged in the background, puts the events into the outbox."""
 
@@ -94,6 +126,7 @@ class Handler:
         """`redeliveries`: a record that cost this many workers is not tried again."""
         self._pool, self._outbox, self._blobs = pool, outbox, blobs
         self._worker, self._redeliveries = worker, redeliveries
+        self._results = Results()
         self._running: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Fails with the first unexpected exception of a background task."""
@@ -124,29 +157,35 @@ class Handler:
         with telemetry.span(
             "verify", parent=record.envelope.traceparent, kind="consumer", attributes=attributes
         ) as span:
-            if record.redelivered >= self._redeliveries:
-                judged = Judged(
-                    infra(f"the record was delivered {record.redelivered} times and no worker survived it")
-                )
-            else:
-                judged = await self._judged(event)
-            span.set(outcome=judged.verdict.outcome, cached=judged.cached)
-        self._put(verified(event, judged, self._worker), event.group_id, span.traceparent, done)
+            content = content_digest(event.token_ids, event.text)
+            events = await self._results.of(
+                f"{event.trajectory_id} {content}", lambda: self._found(event, record.redelivered)
+            )
+            verdict = events[-1][0]
+            if isinstance(verdict, TrajectoryVerified):
+                span.set(outcome=verdict.verdict.outcome, cached=verdict.cached)
+        self._put(events, event.group_id, span.traceparent, done)
+
+    async def _found(self, event: TrajectoryCompleted, redelivered: int) -> Events:
+        if redelivered >= self._redeliveries:
+            judged = Judged(infra(f"the record was delivered {redelivered} times and no worker survived it"))
+        else:
+            judged = await self._judged(event)
+        return verified(event, judged, self._worker)
 
     async def _judged(self, event: TrajectoryCompleted) -> Judged:
         if event.text_ref is None:
             # Lone surrogates stand for bytes that were no text; they come out as invalid UTF-8 again.
             return await self._pool.judge(event.task, event.text.encode("utf-8", "surrogatepass"))
         if event.text_ref.size > self._pool.answer_limit:
-            # Its size alone decides, so it is not fetched.
-            return await self._pool.judge(event.task, b"x" * (self._pool.answer_limit + 1))
+            return self._pool.too_long(event.task, event.text_ref.size)
         try:
             submission = await asyncio.to_thread(self._blobs().get, event.text_ref)
         except BlobError as error:
             return Judged(_lost(error))
         return await self._pool.judge(event.task, submission)
 
-    def _put(self, events: list[tuple[Event, str]], key: str, traceparent: str, done: Done) -> None:
+    def _put(self, events: Events, key: str, traceparent: str, done: Done) -> None:
         self._outbox.put(
             [
                 Outgoing(topic=REWARDS.name, event=e, key=key, id=name, traceparent=traceparent)

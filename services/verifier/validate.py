@@ -12,6 +12,7 @@ import msgspec
 from schemas.tasks import Task
 from services.runtime.catalog import Catalog, CatalogError, Drawn
 from services.verifier import families
+from services.verifier.networked import allowed
 from services.verifier.pool import Judged
 from services.verifier.specs import SpecError
 
@@ -43,6 +44,7 @@ async def domain(catalog: Catalog, name: str, judge: Judge) -> Report:
     try:
         drawn = await asyncio.to_thread(catalog.sample, name, split="heldout", seed=SEED, count=HELDOUT)
         card = catalog.card(name)
+        allowed(card.limits.network)
         for each in drawn:
             families.family(card.verifier.family).check_spec(each.task.spec, card.verifier.settings)
         chosen = drawn[:: max(1, len(drawn) // TASKS)][:TASKS]

@@ -13,29 +13,41 @@ from typing import BinaryIO
 import msgspec
 
 from services.verifier import engine
+from services.verifier.bounds import MEMORY_STATUS, Bounds
 from services.verifier.frames import HEAD, Ready, Reply, Request, encode, size
 from services.verifier.jail import Host, Jail, JailUnavailable, Job, Outcome, Slot, probe
 
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
 
 class Watched:
-    """A jail that counts its runs and remembers whether one failed by our fault."""
+    """A jail that counts its runs and remembers whether one failed by our fault.
 
-    def __init__(self, jail: Jail) -> None:
-        self._jail = jail
-        self.runs, self.cpu_s, self.wall_s, self.failed = 0, 0.0, 0.0, False
+    `settled` until a run meets its wall limit or has a network: then the same job might give something else next time.
+
+    Its runs are outside the bounds of the checks.
+    """
+
+    def __init__(self, jail: Jail, bounds: Bounds) -> None:
+        self._jail, self._bounds = jail, bounds
+        self.runs, self.cpu_s, self.wall_s, self.failed, self.settled = 0, 0.0, 0.0, False, True
 
     def run(self, job: Job) -> Outcome:
         """As the jail within."""
-        outcome = self._jail.run(job)
+        with self._bounds.lifted():
+            outcome = self._jail.run(job)
         self.runs += 1
         self.cpu_s += outcome.cpu_s
         self.wall_s += outcome.wall_s
         self.failed = self.failed or outcome.cause == "infra"
+        self.settled = self.settled and outcome.cause != "wall" and outcome.network == "none"
         return outcome
 
 
-def serve(source: BinaryIO, sink: BinaryIO, name: str, root: Path, host: Host) -> None:
+def serve(source: BinaryIO, sink: BinaryIO, name: str, root: Path, host: Host, bounds: Bounds) -> None:
     """Answer requests until the source ends. A jail that failed is rebuilt before the next request.
+
+    A check beyond `bounds` ends the process, by SIGPROF or with MEMORY_STATUS.
 
     Raises:
         JailUnavailable: the slot cannot be made (again).
@@ -46,35 +58,49 @@ def serve(source: BinaryIO, sink: BinaryIO, name: str, root: Path, host: Host) -
         sink.write(encode(Ready(isolation=host.isolation)))
         while (head := source.read(HEAD)) and len(head) == HEAD:
             request = decoder.decode(source.read(size(head)))
-            jail = Watched(slot)
-            verdict = engine.judge(request.task, request.card, request.submission, jail, request.answer_limit)
+            jail = Watched(slot, bounds)
+            with bounds.armed():
+                verdict = engine.judge(
+                    request.task, request.card, request.submission, jail, request.answer_limit
+                )
             if jail.failed:
                 slot.close()
                 slot = Slot(name, root, host)
-            sink.write(
-                encode(
-                    Reply(
-                        verdict=verdict, jail_cpu_s=jail.cpu_s, jail_wall_s=jail.wall_s, jail_runs=jail.runs
-                    )
-                )
+            reply = Reply(
+                verdict=verdict,
+                jail_cpu_s=jail.cpu_s,
+                jail_wall_s=jail.wall_s,
+                jail_runs=jail.runs,
+                settled=jail.settled,
+                memory_bytes=resident(),
             )
+            sink.write(encode(reply))
     finally:
         slot.close()
 
 
+def resident() -> int:
+    """Bytes of memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
 def main(argv: list[str]) -> int:
-    """`NAME ROOT`: the slot's name and the folder of slots."""
-    name, root = argv
+    """`NAME ROOT CPU_S MEMORY_BYTES`: the slot's name, the folder of slots, the bounds of checks."""
+    name, root, cpu_s, memory_bytes = argv
+    bounds = Bounds(float(cpu_s), int(memory_bytes))
     # Descriptor 1 becomes standard error, so that nothing printed by accident can look like a frame.
     with os.fdopen(os.dup(1), "wb", buffering=0) as sink, os.fdopen(os.dup(0), "rb") as source:
         os.dup2(2, 1)
         try:
-            serve(source, sink, name, Path(root), probe())
+            serve(source, sink, name, Path(root), probe(), bounds)
         except JailUnavailable as error:
             sink.write(encode(Ready(error=" ".join(str(error).split()))))
             return 3
         except BrokenPipeError:
             return 0  # the pool is gone
+        except MemoryError:
+            # Our own bound; the pool, which kills what is left of us, knows by the status that it was the answer.
+            os._exit(MEMORY_STATUS)
     return 0
 
 

@@ -1,22 +1,31 @@
-"""Runs the in-jail driver and reads its report. Invariant: only well-formed frames with expected ids count, each once."""
+"""Runs the in-jail driver and reads its report. Invariant: only well-formed frames with expected ids count, each once.
+
+Time is counted as it was had: the wall limit of a card bounds wall time less what the driver and the candidate waited for a
+processor, and the jail's own wall limit is `SLACK` times as long. When that comes first because others held the processors,
+the outcome is `infra`, so that a busy machine never fails an honest answer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import marshal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from services.verifier.inside import source
+from services.verifier.families import prepared
 from services.verifier.jail import FileEntry, Jail, Job, Limits, Outcome
 
-PYTHON = "/usr/bin/python3"
-# Not -I: it would ignore PYTHONHASHSEED, and the order of a set must be the same each time. The environment holds nothing
-# else, site packages are off, and sys.path starts with the read-only trusted folder.
-ARGV = (PYTHON, "-S", "-s", "-B", "/t/driver.py")
 ENV = {"PYTHONHASHSEED": "0"}
-TRUSTED = {name: FileEntry(source(name), 0o444) for name in ("driver.py", "cad.py")}
 CAP = 16_384
-KINDS = frozenset("BSVENTXL")
+KINDS = frozenset("BSVENTXLWDOPF")
+SLACK = 3
+"""Wall time a job may take, in its card's wall limits."""
+USED = 0.9
+"""Share of a wall limit that the driver gives out, so that it ends before it is ended."""
+SHARES = 8
+"""The smallest part of a wall limit that a case with a jail of its own gets is one of so many: it has to start, too."""
+PROOF = 0.5
+"""Share of the time missing that others must have had for the machine to be at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,35 +46,98 @@ class Report:
     cause: str
 
 
-def order(kind: str, cases: Sequence[Any], limits: Limits, settings: dict[str, Any], **more: Any) -> bytes:
-    """The driver's instructions as a Python literal."""
-    cpu_s = float(settings.get("case_cpu_s", limits.cpu_s / 4))
-    case_s = float(settings.get("case_s", limits.wall_s / 2))
-    body = {
-        "kind": kind,
-        "cases": list(cases),
+def jails(cases: int) -> int:
+    """Wall limits that `cases` jails may take together, where each case has its own: see `share`."""
+    return -(-cases // SHARES)
+
+
+def share(limits: Limits, cases: int) -> Limits:
+    """Limits of one of `cases` jails: its part of the card's wall limit, but enough to start in."""
+    return replace(limits, wall_s=limits.wall_s / min(max(cases, 1), SHARES))
+
+
+def block(content: bytes) -> bytes:
+    """One length-prefixed piece of an order (kit.py, `read_block`)."""
+    return len(content).to_bytes(4, "big") + content
+
+
+def head(count: int, limits: Limits, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """What every order holds: how many cases, and their bounds in seconds."""
+    return {
+        "count": count,
         "cap": CAP,
-        "case_s": case_s,
-        "case_cpu_s": cpu_s,
-        "total_s": limits.wall_s * 0.9,
+        "share": settings.get("isolate") == "none",
+        "case_s": float(settings.get("case_s", limits.wall_s / 2)),
+        "case_cpu_s": float(settings.get("case_cpu_s", limits.cpu_s / 4)),
+        "total_s": limits.wall_s * USED,
+        "hard_s": limits.wall_s * SLACK * USED,
         **more,
     }
-    return repr(body).encode("utf-8")
+
+
+def packed(order: dict[str, Any], cases: Sequence[Any]) -> bytes:
+    """An order and then each case by itself, so that who reads one does not hold another."""
+    # Format 2 reads the same in every Python, whatever made it.
+    return b"".join(block(marshal.dumps(each, 2)) for each in (order, *cases))
+
+
+def order(kind: str, cases: Sequence[Any], limits: Limits, settings: dict[str, Any], **more: Any) -> bytes:
+    """The driver's instructions."""
+    return packed(head(len(cases), limits, settings, kind=kind, **more), cases)
 
 
 def run(jail: Jail, answer: str, instructions: bytes, limits: Limits) -> Outcome:
-    """One jail run of the driver over the candidate's text."""
-    return jail.run(
+    """One jail run of the driver over the candidate's text; `infra` when the machine was too busy to tell."""
+    names = ("kit", "driver", "cad")
+    return trusted(jail, names, "driver", instructions, limits, {"answer.py": FileEntry(answer.encode())})
+
+
+def trusted(
+    jail: Jail,
+    names: Sequence[str],
+    main: str,
+    instructions: bytes,
+    limits: Limits,
+    files: Mapping[str, FileEntry],
+    more: Mapping[str, FileEntry] | None = None,
+) -> Outcome:
+    """One jail run of a trusted program that reports in frames; `infra` when the machine was too busy to tell."""
+    outcome = jail.run(
         Job(
-            argv=ARGV,
+            argv=prepared.argv(main),
             stdin=instructions,
-            files={"answer.py": FileEntry(answer.encode("utf-8"))},
-            trusted=TRUSTED,
+            files=files,
+            trusted={**prepared.programs(*names), **(more or {})},
             env=ENV,
-            limits=limits,
+            limits=replace(limits, wall_s=limits.wall_s * SLACK),
             report=True,
         )
     )
+    busy = starved(outcome, limits)
+    return replace(outcome, cause="infra", detail=busy) if busy else outcome
+
+
+def starved(outcome: Outcome, limits: Limits) -> str:
+    """Why a run says nothing about the candidate, because others had the processors; empty if it does say something.
+
+    The kernel counts how long a process was ready and had no processor. A candidate could make itself wait by many processes
+    of its own; what those used is in the job's CPU time, and is taken off.
+    """
+    made = frames(outcome.report)
+    if outcome.cause == "exit" and outcome.exit_code and not made:
+        # The candidate has not run yet, so this is no doing of its own.
+        said = outcome.stderr.decode("utf-8", "replace").strip().splitlines()
+        return f"the driver failed before the answer ran: {said[-1] if said else 'nothing said'}"
+    if outcome.cause == "wall" and not made:
+        return "the machine was too busy: the driver did not get to start"
+    words = [payload.split() for kind, _, payload in made if kind == "D"]
+    if len(words) != 1 or words[0][2:] != [b"1"]:
+        return ""
+    waited_s, known_s = (int(word) / 1000 for word in words[0][:2])
+    others_s = waited_s - max(0.0, outcome.cpu_s - known_s)
+    if others_s < PROOF * limits.wall_s * (SLACK - 1) * USED:
+        return ""
+    return f"the machine was too busy: {others_s:.1f} s without a processor in {outcome.wall_s:.1f} s"
 
 
 def frames(report: bytes) -> list[tuple[str, int, bytes]]:
@@ -93,6 +165,8 @@ def read(outcome: Outcome, cases: int) -> Report:
             built = True
         elif kind == "S":
             fault = payload.decode("utf-8", "replace")
+        elif kind == "D":
+            continue
         elif case in records:
             doubled.add(case)
         else:
@@ -120,4 +194,5 @@ def said(record: Record | None, cause: str) -> str:
         "N": f"returned no plain data ({name})",
         "T": "ran out of time",
         "L": "answered too much",
+        "W": "ran out of time",
     }.get(record.kind, "died without an answer")

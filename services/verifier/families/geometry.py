@@ -1,6 +1,10 @@
-"""A script that builds a solid. Invariant: in the jail it only records operations; the body is built and measured out here.
+"""A solid against a reference. Invariant: what a model made is read as data out here; its code runs only in the jail.
 
-Score: gate(a valid body) * (0.8 volume IoU + 0.2 bounding-box IoU); passed from a volume IoU of 0.99. Never NaN.
+Two kinds of spec. `operations` (the default): a script in the language of inside/cad.py, which in the jail only records
+operations; the body is built and measured out here. Score: gate(a valid body) * (0.8 volume IoU + 0.2 bounding-box IoU);
+passed from a volume IoU of 0.99.
+
+`mesh`: a mesh file, written by a Python script in the jail or given as the answer's text (mesh_task.py). Never NaN.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from schemas.tasks import Task
 from schemas.verdicts import Part, Verdict, clip, infra, scored
 from services.verifier import specs
 from services.verifier.answers import decode
-from services.verifier.families import driven, solids
+from services.verifier.families import driven, mesh_task, solids
 from services.verifier.jail import Jail, Limits
 from services.verifier.values import ValueFormatError, parse_json
 
@@ -20,12 +24,19 @@ if TYPE_CHECKING:
     from manifold3d import Manifold
 
 PASSED = 0.99
+KINDS = ("operations", "mesh")
 
 
 def check_spec(spec: dict[str, Any], settings: dict[str, Any]) -> None:
-    """`want`: a script of the language; `align`: "none". Settings `case_s`, `case_cpu_s`. Raises SpecError."""
+    """`kind`: "operations" or "mesh" (then mesh_task.check_spec). `want`: a script of the language; `align`: "none".
+
+    Settings `case_s`, `case_cpu_s`. Raises SpecError.
+    """
+    if specs.choice(spec.get("kind", "operations"), KINDS, "spec.kind") == "mesh":
+        mesh_task.check_spec(spec, settings)
+        return
     specs.keys(settings, ("case_s", "case_cpu_s"), "verifier.settings")
-    specs.keys(spec, ("want", "align"), "spec")
+    specs.keys(spec, ("kind", "want", "align"), "spec")
     specs.choice(spec.get("align", "none"), ("none",), "spec.align")
     try:
         _reference(specs.text(spec.get("want"), "spec.want"))
@@ -39,8 +50,10 @@ def _reference(script: str) -> Manifold:
 
 
 def verify(task: Task, settings: dict[str, Any], limits: Limits, submission: bytes, jail: Jail) -> Verdict:
-    """Score of the module's rule. Raises UnusableAnswerError."""
+    """Score of the kind's rule. Raises UnusableAnswerError."""
     answer = decode(submission)
+    if task.spec.get("kind") == "mesh":
+        return mesh_task.verify(task, settings, limits, answer, jail)
     outcome = driven.run(jail, answer, driven.order("cad", [None], limits, settings), limits)
     if outcome.cause == "infra":
         return infra(clip(f"the jail failed: {outcome.detail}"))

@@ -1,39 +1,39 @@
-"""The working folder and what is checked in it. Invariant: a check reads only facts recorded after the program was killed."""
+"""The working folder as data. Invariant: a state holds only facts recorded after the program was killed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from typing import Any
 
 from services.verifier import specs
-from services.verifier.jail import FileEntry, Outcome
+from services.verifier.jail import FileEntry, Outcome, Snapshot
 from services.verifier.jail.job import Change, JobError, check_path
 
-KINDS = {
-    "file": ("path", "text", "exact"),
-    "absent": ("path",),
-    "dir": ("path",),
-    "stdout": ("text", "exact"),
-    "exit": ("code",),
-}
 Read = Callable[[str], bytes | None]
 
 OUR_KILLS = ("wall", "cpu", "output")
 """Causes that say the verifier stopped the command: the files then depend on the moment."""
 
 
+def nothing(_: str) -> bytes | None:
+    """The reader of a state whose files were not kept."""
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """Entries of /w by path, what the last command printed and how it ended (`exit N` or another cause).
 
-    A command that does nothing leaves `State(entries, b"", 0)`.
+    A command that does nothing leaves `State(entries, b"", 0)`. `read` gives the bytes of a regular file, where kept.
     """
 
     entries: Mapping[str, Change]
     stdout: bytes = b""
     exit_code: int | None = 0
+    read: Read = nothing
 
 
 def initial(files: Mapping[str, str]) -> State:
@@ -45,7 +45,12 @@ def initial(files: Mapping[str, str]) -> State:
         parts = path.split("/")
         for folder in ("/".join(parts[:n]) for n in range(1, len(parts))):
             entries.setdefault(folder, Change(folder, "dir", 0o755, 0, ""))
-    return State(entries)
+
+    def read(path: str) -> bytes | None:
+        text = files.get(path)
+        return None if text is None else text.encode("utf-8")
+
+    return State(entries, read=read)
 
 
 def after(before: State, outcome: Outcome) -> State:
@@ -57,73 +62,37 @@ def after(before: State, outcome: Outcome) -> State:
             del entries[path]
     for change in (*outcome.diff.created, *outcome.diff.changed):
         entries[change.path] = change
-    return State(entries, outcome.stdout, outcome.exit_code if outcome.cause == "exit" else None)
+    kept = outcome.snapshot
+    read = kept.read if isinstance(kept, Snapshot) else nothing
+    return State(entries, outcome.stdout, outcome.exit_code if outcome.cause == "exit" else None, read)
 
 
-def entry_files(files: Mapping[str, str]) -> dict[str, FileEntry]:
+def entry_files(files: Mapping[str, str], mode: int = 0o644) -> dict[str, FileEntry]:
     """The spec's files as the jail takes them."""
-    return {path: FileEntry(text.encode("utf-8")) for path, text in files.items()}
+    return {path: FileEntry(text.encode("utf-8"), mode) for path, text in files.items()}
 
 
 def check_files(spec: dict[str, Any]) -> None:
-    """Raises SpecError unless `files` maps relative paths to text and `protected` lists paths."""
-    for path, text in specs.table(spec.get("files", {}), "spec.files").items():
-        specs.text(text, f"spec.files.{path}", empty=True)
-        _path(path, f"spec.files.{path}")
+    """Raises SpecError unless `files` maps relative paths to text, and `protected` and `ignore` list paths and globs."""
+    check_laid(spec.get("files", {}), "spec.files")
     for index, path in enumerate(specs.texts(spec.get("protected", []), "spec.protected")):
-        _path(path, f"spec.protected[{index}]")
+        check_place(path, f"spec.protected[{index}]")
+    specs.texts(spec.get("ignore", []), "spec.ignore")
 
 
-def check_checks(checks: Any, where: str) -> None:
-    """Raises SpecError unless `checks` is a non-empty list of well-formed checks."""
-    for index, check in enumerate(specs.items(checks, where, least=1)):
-        here = f"{where}[{index}]"
-        kind = specs.choice(specs.table(check, here).get("kind"), tuple(KINDS), f"{here}.kind")
-        specs.keys(check, ("kind", "weight", *KINDS[kind]), here)
-        if "path" in KINDS[kind]:
-            _path(check.get("path"), f"{here}.path")
-        if "text" in KINDS[kind]:
-            specs.text(check.get("text"), f"{here}.text", empty=True)
-        if kind == "exit":
-            specs.whole(check.get("code"), f"{here}.code")
-        specs.number(check.get("weight", 1.0), f"{here}.weight", low=1e-6, high=1e6)
+def check_laid(files: Any, where: str) -> None:
+    """Raises SpecError unless `files` maps relative paths to text."""
+    for path, text in specs.table(files, where).items():
+        specs.text(text, f"{where}.{path}", empty=True)
+        check_place(path, f"{where}.{path}")
 
 
-def _path(path: Any, where: str) -> None:
+def check_place(path: Any, where: str) -> None:
+    """Raises SpecError unless `path` is relative and stays in its folder."""
     try:
         check_path(specs.text(path, where))
     except JobError as error:
         raise specs.SpecError(f"{where}: {error}") from error
-
-
-def holds(check: Mapping[str, Any], state: State) -> bool:
-    """Whether one check holds. Text is compared without trailing line ends, unless the check says `exact`."""
-    kind = check["kind"]
-    if kind == "exit":
-        return state.exit_code is not None and state.exit_code == check["code"]
-    if kind == "stdout":
-        want, got = check["text"].encode("utf-8"), state.stdout
-        return bool(got == want) if check.get("exact") else bool(got.rstrip(b"\n") == want.rstrip(b"\n"))
-    entry = state.entries.get(check["path"])
-    if kind == "absent":
-        return entry is None
-    if kind == "dir":
-        return entry is not None and entry.type == "dir"
-    return entry is not None and entry.type == "file" and entry.digest in _digests(check)
-
-
-def _digests(check: Mapping[str, Any]) -> tuple[str, ...]:
-    text = check["text"].encode("utf-8")
-    # A file's text with or without its last line end; more line ends than that are another file.
-    made = (
-        (text,) if check.get("exact") else (text, text.removesuffix(b"\n"), text.removesuffix(b"\n") + b"\n")
-    )
-    return tuple(sha256(each).hexdigest() for each in made)
-
-
-def label(check: Mapping[str, Any]) -> str:
-    """A check's name for evidence."""
-    return f"{check['kind']} {check.get('path', check.get('code', ''))}".strip()
 
 
 def touched(outcome: Outcome) -> list[str]:
@@ -133,10 +102,24 @@ def touched(outcome: Outcome) -> list[str]:
     )
 
 
-def strays(paths: Sequence[str], checks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Those of `paths` that no check speaks of: neither the path of one, nor a folder on the way to one."""
+def ignored(path: str, globs: Sequence[str]) -> bool:
+    """Whether `path` or a folder above it matches one of `globs` (shell patterns; `*` also matches `/`)."""
+    parts = path.split("/")
+    above = ["/".join(parts[:n]) for n in range(1, len(parts) + 1)]
+    return any(fnmatchcase(each, glob) for glob in globs for each in above)
+
+
+def strays(
+    paths: Sequence[str], checks: Sequence[Mapping[str, Any]], ignore: Sequence[str] = ()
+) -> list[str]:
+    """Those of `paths` that no check speaks of: neither the path of one, nor a folder on the way to one, nor ignored."""
     wanted = [check["path"] for check in checks if "path" in check]
-    return [path for path in paths if not any(want == path or want.startswith(path + "/") for want in wanted)]
+    return [
+        path
+        for path in paths
+        if not any(want == path or want.startswith(path + "/") for want in wanted)
+        and not ignored(path, ignore)
+    ]
 
 
 def broken(paths: Sequence[str], protected: Sequence[str]) -> list[str]:

@@ -8,5 +8,6 @@ from importlib.resources import files
 
 @cache
 def source(name: str) -> bytes:
-    """Bytes of the trusted file `name` of this folder."""
-    return files(__name__).joinpath(name).read_bytes()
+    """Bytes of the trusted file `name` of this folder, as it is laid under /t: there the folder's modules have no package."""
+    raw = files(__name__).joinpath(name).read_bytes()
+    return raw.replace(f"from {__name__} import".encode(), b"import").replace(f"{__name__}.".encode(), b"")

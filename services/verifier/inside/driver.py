@@ -1,45 +1,40 @@
 """Runs one candidate in the jail, a child a case, and relays each child's value through the report descriptor.
 
-Invariant: the report descriptor is closed in every process that runs the candidate, this process cannot be traced, and
-nothing here knows an expected result. Frames on the report: kind (1 byte), case (4), length (4), payload.
+Invariant: the report descriptor is closed in every process that runs the candidate, this process cannot be traced, nothing
+here knows an expected result, and no child finds the input of a case that it is not given: what passes here is wiped.
 """
 
-# ruff: noqa: BLE001, D103, E402, PLR0124, PTH123, S102, S307, SIM105 (runs what is jailed, whatever that raises, on few and cheap imports)
+# ruff: noqa: BLE001, D103, E402, PLR0124, PTH123, S102 (runs what is jailed, whatever that raises, on few and cheap imports)
 TYPE_CHECKING = False
+import gc
+import marshal
 import os
-import select
-import time
-from _ctypes import call_function, dlopen, dlsym  # `ctypes` itself would cost a third of a run
-from _json import encode_basestring_ascii as quoted  # so would `json`
+from _json import encode_basestring_ascii as quoted  # `json` itself would cost a third of a run
+
+from services.verifier.inside.kit import (
+    HEAD,
+    REPORT,
+    Clock,
+    Watch,
+    feed,
+    frame,
+    gather,
+    hide,
+    read_block,
+    show,
+    take_block,
+    write_all,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-REPORT = 9
-HEAD = 5
-PR_SET_DUMPABLE = 4
-TICK = os.sysconf("SC_CLK_TCK")
+    Run = Callable[[Any], Any]
+    Encode = Callable[[Any], str]
 # Kinds of frames: B built, S syntax error (payload: its type), V value (JSON), E exception (its type), N not JSON,
-# T too slow, X died without an answer, L answer too large.
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
-
-
-def frame(kind: bytes, case: int, payload: bytes = b"") -> bytes:
-    return kind + case.to_bytes(4, "big") + len(payload).to_bytes(4, "big") + payload
-
-
-def read_all(descriptor: int) -> bytes:
-    parts: list[bytes] = []
-    while True:
-        part = os.read(descriptor, 65536)
-        if not part:
-            return b"".join(parts)
-        parts.append(part)
+# T too slow, W the machine was, X died without an answer, L answer too large, D what was waited for a processor.
+ANSWERS = (b"V", b"E", b"N")
 
 
 def plain(value: "Any", depth: int = 32) -> str:
@@ -71,139 +66,171 @@ def plain(value: "Any", depth: int = 32) -> str:
     raise TypeError
 
 
-def child(answer: int, run: "Callable[[Any], Any]", case: "Any", encode: "Callable[[Any], str]") -> None:
-    """In the child: run the candidate on one case and write one answer to its own pipe."""
-    try:
-        result = run(case)
-    except BaseException as error:  # whatever the candidate raises, SystemExit too, is no value
-        kind, payload = b"E", type(error).__name__.encode("utf-8", "replace")[:80]
-    else:
-        try:
-            kind, payload = b"V", encode(result).encode("utf-8")
-        except BaseException:
-            kind, payload = b"N", type(result).__name__.encode("utf-8", "replace")[:80]
-    write_all(answer, kind + len(payload).to_bytes(4, "big") + payload)
-
-
-def used(pid: int) -> float:
-    """CPU seconds of one process; judged by these, a case does not fail because the machine is busy."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
-
-
-def collect(pid: int, answer: int, deadline: float, cpu_s: float, cap: int) -> "tuple[bytes, bytes]":
-    """The child's frame: (kind, payload). Takes what came within its time and nothing after the first frame."""
-    data = b""
-    poll = select.poll()
-    poll.register(answer, select.POLLIN)
+def serve(
+    given: int, answer: int, call: "Run", encode: "Encode", write: "Callable[[int, bytes], None]"
+) -> None:
+    """In the child: run the candidate on each case that comes and write one answer to its own pipe."""
     while True:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return b"T", b""
-        if not poll.poll(min(left, 0.1) * 1000):
-            if used(pid) >= cpu_s:
-                return b"T", b""
-            continue
-        part = os.read(answer, 65536)
-        if not part:
-            return b"X", b""
-        data += part
-        if len(data) >= HEAD:
-            size = int.from_bytes(data[1:HEAD], "big")
-            if data[:1] not in (b"V", b"E", b"N"):
-                return b"X", b""
-            if size > cap:
-                return b"L", b""
-            if len(data) >= HEAD + size:
-                return data[:1], data[HEAD : HEAD + size]
-
-
-def attempt(
-    run: "Callable[[Any], Any]",
-    case: "Any",
-    encode: "Callable[[Any], str]",
-    order: "dict[str, Any]",
-    end: float,
-) -> bytes:
-    """Fork, run one case, kill whatever is left of it; the frame's kind and payload in one."""
-    answer, inner = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.setpgid(0, 0)
-        os.close(REPORT)
-        os.close(answer)
-        child(inner, run, case, encode)
-        os._exit(0)
-    os.close(inner)
-    try:
-        kind, payload = collect(
-            pid, answer, min(end, time.monotonic() + order["case_s"]), order["case_cpu_s"], order["cap"]
-        )
-        return kind + payload
-    finally:
-        os.close(answer)
-        for kill, target in ((os.killpg, pid), (os.kill, pid)):
+        try:
+            case = marshal.loads(read_block(given))  # noqa: S302 (the verifier wrote it)
+        except EOFError:
+            return
+        try:
+            result = call(case)
+        except BaseException as error:  # whatever the candidate raises, SystemExit too, is no value
+            kind, payload = b"E", named(error)
+        else:
             try:
-                kill(target, 9)
-            except OSError:
-                pass  # gone already, or not yet its own group
-        os.waitpid(pid, 0)
+                kind, payload = b"V", encode(result).encode("utf-8")
+            except BaseException:
+                kind, payload = b"N", named(result)
+        write(answer, kind + len(payload).to_bytes(4, "big") + payload)
+
+
+def named(value: "Any") -> bytes:
+    """The name of a value's type, as the interpreter keeps it and not as a metaclass tells it."""
+    return type.__dict__["__name__"].__get__(type(value)).encode("utf-8", "replace")[:80]  # type: ignore[no-any-return]
+
+
+class Child:
+    """One process that runs the candidate, on one case or on several."""
+
+    def __init__(
+        self,
+        make: "Callable[[], Run]",
+        encode: "Encode",
+        order: "dict[str, Any]",
+        clock: Clock,
+        case: bytearray,
+    ) -> None:
+        given, self.given = os.pipe()
+        self.answer, answer = os.pipe()
+        os.set_blocking(self.given, False)
+        self.sent = os.write(self.given, case)  # most often all of it, so that the child need not wait
+        leave = os._exit
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setpgid(0, 0)
+                os.dup2(order["null"], 0)
+                for mine in (REPORT, self.given, self.answer, order["null"]):
+                    os.close(mine)
+                show()
+                serve(given, answer, make(), encode, write_all)
+            finally:
+                leave(0)
+        os.close(given)
+        os.close(answer)
+        self.cap, self.value = order["cap"], b""
+        self.watch = Watch(clock, pid, order["case_s"], order["case_cpu_s"])
+
+    def ask(self, case: "bytearray | memoryview") -> bytes:
+        """A frame's kind and payload in one. The first case has been sent, or begun to be, already."""
+        case, self.sent = memoryview(case)[self.sent :], 0
+        kind = feed(self.given, case, self.watch) or gather(self.answer, self.watch, self.take)
+        if kind in ANSWERS and self.watch.spent():
+            return b"T"  # too slow, whether or not somebody looked in time
+        return kind + self.value if kind in ANSWERS else kind
+
+    def take(self, data: bytes) -> "bytes | None":
+        """The first frame of the child's and nothing after it."""
+        if len(data) < HEAD:
+            return None
+        size = int.from_bytes(data[1:HEAD], "big")
+        if data[:1] not in ANSWERS:
+            return b"X"
+        if size > self.cap:
+            return b"L"
+        if len(data) < HEAD + size:
+            return None
+        self.value = data[HEAD : HEAD + size]
+        return data[:1]
+
+    def end(self) -> float:
+        """Kill it and whatever it left; its CPU seconds, those of its own children included."""
+        os.close(self.given)
+        os.close(self.answer)
+        return self.watch.end()[0]
+
+
+def cases(order: "dict[str, Any]", make: "Callable[[], Run]", encode: "Encode", clock: Clock) -> None:
+    """Each case in a child of its own, or, if they may share one, in the same until it gives no answer."""
+    child = None
+    for number in range(order["count"]):
+        block = take_block(0)
+        if child is None:
+            child = Child(make, encode, order, clock, block)
+        else:
+            child.watch.again()
+        made = child.ask(block)
+        block[:] = bytes(len(block))
+        if not order["share"] or made[:1] not in ANSWERS:
+            cpu_s, child = child.end(), None
+            if not order["share"] and made[:1] in ANSWERS and cpu_s >= order["case_cpu_s"]:
+                made = b"T"
+        write_all(REPORT, frame(made[:1], number, made[1:]))
+        if clock.late:
+            break
+    if child is not None:
+        child.end()
+    write_all(REPORT, frame(b"D", 0, clock.last_words()))
 
 
 def main() -> None:
-    itself = dlopen(None, 0)  # type: ignore[arg-type]
-    call_function(dlsym(itself, "prctl"), (PR_SET_DUMPABLE, 0, 0, 0, 0))
-    begin = time.monotonic()
-    order = eval(read_all(0))  # literals that the verifier wrote
+    hide()
+    order = marshal.loads(read_block(0))  # noqa: S302
+    clock = Clock(order["total_s"], order["hard_s"])
+    order["null"] = os.open("/dev/null", os.O_RDWR)
     with open("/w/answer.py", "rb") as file:
         text = file.read().decode("utf-8")
     try:
-        run, encode = build(order, text)
-    except (
-        BaseException
-    ) as error:  # compiling is all that happens here; MemoryError and RecursionError count as well
+        make, encode = build(order, text)
+    except BaseException as error:
+        # Compiling is all that happens here; MemoryError and RecursionError count as well.
         write_all(REPORT, frame(b"S", 0, type(error).__name__.encode()))
         return
-    os.dup2(os.open("/dev/null", os.O_RDWR), 0)
     write_all(REPORT, frame(b"B", 0))
-    for case, given in enumerate(order["cases"]):
-        made = attempt(run, given, encode, order, begin + order["total_s"])
-        write_all(REPORT, frame(made[:1], case, made[1:]))
+    gc.freeze()
+    cases(order, make, encode, clock)
 
 
-def build(order: "dict[str, Any]", text: str) -> "tuple[Callable[[Any], Any], Callable[[Any], str]]":
-    """(run, encode) for this kind of order; compiles the candidate and executes nothing of it. Raises what compile raises."""
+def build(order: "dict[str, Any]", text: str) -> "tuple[Callable[[], Run], Encode]":
+    """(a maker of what runs a case, encode); compiles the candidate and executes nothing of it. Raises what compile raises."""
     kind = order["kind"]
     if kind == "expression":
         compile(text.strip(), "answer", "eval")  # on its own, so that no bracket of ours completes it
         code = compile("lambda " + ",".join(order["params"]) + ": (" + text.strip() + "\n)", "answer", "eval")
-        return lambda given: eval(code, {"__name__": "answer"})(*given), plain
+        return lambda: lambda given: eval(code, {"__name__": "answer"})(*given), plain  # noqa: S307
     if kind == "function":
         code, entry = compile(text, "answer", "exec"), order["entry"]
 
-        def call(given: "Any") -> "Any":
-            scope = {"__name__": "answer"}
-            exec(code, scope)
-            return scope[entry](*given)  # type: ignore[operator]
+        def load() -> "Run":
+            scope: dict[str, Any] = {}
 
-        return call, plain
-    cad: dict[str, Any] = {"__name__": "cad"}
-    with open("/t/cad.py", "rb") as file:
-        exec(compile(file.read(), "cad", "exec"), cad)
+            def call(given: "Any") -> "Any":
+                if not scope:
+                    scope["__name__"] = "answer"
+                    exec(code, scope)
+                return scope[entry](*given)
+
+            return call
+
+        return load, plain
+    from services.verifier.inside import cad
+
     try:
         code, script = compile(text.strip(), "answer", "eval"), False
     except SyntaxError:
         code, script = compile(text, "answer", "exec"), True
 
     def draw(_: "Any") -> "Any":
-        scope = {name: cad[name] for name in cad["NAMES"]}
+        scope: dict[str, Any] = {name: vars(cad)[name] for name in cad.NAMES}
         if script:
             exec(code, scope)
             return scope["shape"]
-        return eval(code, scope)
+        return eval(code, scope)  # noqa: S307
 
-    return draw, lambda shape: plain(cad["nodes"](shape))
+    return lambda: draw, lambda shape: plain(cad.nodes(shape))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -131,6 +132,50 @@ def test_a_sound_domain_and_an_unsound_one(domains: Path, temper: Any) -> None:
     done = temper("validate", "--paths", str(domains))
     assert done.returncode == 1
     assert "distinct heldout prompts" in done.stderr
+
+
+def test_sandbox_run_as_a_process(tmp_path: Path, temper: Any) -> None:
+    """One document on standard output, everything else on standard error; a snapshot carries on in another process."""
+    env = {**os.environ, "TEMPER_BLOBS": str(tmp_path / "blobs")}
+    (tmp_path / "in").write_bytes(b"from standard input")
+    first = temper(
+        *("sandbox", "run", "--json", "--stdin", str(tmp_path / "in"), "--"),
+        *("sh", "-c", "cat > f; mkfifo p; echo said; exit 3"),
+        env=env,
+    )
+    assert (first.returncode, first.stderr.count("\n")) == (0, 1), first.stderr
+    assert "not kept in the snapshot: 'p' (fifo)" in first.stderr
+    document = json.loads(first.stdout)
+    assert first.stdout.count("\n") == 1
+    assert (document["cause"], document["exit_code"], document["stdout"]) == ("exit", 3, "said\n")
+    assert [c["path"] for c in document["diff"]["created"]] == ["f", "p"]
+    second = temper("sandbox", "run", "--json", "--snapshot", document["snapshot"], "--", "cat", "f", env=env)
+    assert json.loads(second.stdout)["stdout"] == "from standard input"
+    third = temper("sandbox", "run", "--", "cat", "f", env=env)
+    assert third.returncode == 0  # the command was run, whatever it did
+    assert "exit 1" in third.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--network", "allow", "--", "true"), "allow:HOST:PORT"),
+        (("--network", "allow:a.example", "--", "true"), "has no port"),
+        (("--memory", "-5", "--", "true"), "is not a size"),
+        (("--wall", "-5", "--", "true"), "limit wall_s is -5.0"),
+        (("--snapshot", "0" * 64, "--", "true"), "missing"),
+        (("--snapshot", "nonsense", "--", "true"), "snapshot id 'nonsense'"),
+        (("--files", "/nowhere", "--", "true"), "not a folder"),
+        (("--no-such-option", "--", "true"), "unrecognized arguments: --no-such-option"),
+        (("--",), "the command is empty"),
+    ],
+)
+def test_sandbox_run_used_wrongly_is_one_line(
+    tmp_path: Path, temper: Any, words: tuple[str, ...], said: str
+) -> None:
+    done = temper("sandbox", "run", *words, env={**os.environ, "TEMPER_BLOBS": str(tmp_path)})
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert said in done.stderr
 
 
 def test_without_the_jail_it_refuses(tmp_path: Path, domains: Path, temper: Any) -> None:

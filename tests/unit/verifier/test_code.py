@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from services.verifier.families import code
-from services.verifier.inside.driver import frame
+from services.verifier.inside.kit import frame
 from services.verifier.jail import Outcome
 from services.verifier.specs import SpecError
 

@@ -57,14 +57,44 @@ def other(card: Card, **limits: Any) -> Card:
 def test_a_cache_key_covers_what_decides(make_task: Any) -> None:
     base = key(make_task(SPEC), CARD, b"x", 10)
     assert key(msgspec.structs.replace(make_task(SPEC), id="t2", batch="b"), CARD, b"x", 10) == base
+    seeded = msgspec.structs.replace(
+        CARD, verifier=msgspec.structs.replace(CARD.verifier, settings={"seed": 2})
+    )
     different = [
         key(make_task({"constraints": []}), CARD, b"x", 10),
         key(make_task(SPEC, "other"), CARD, b"x", 10),
         key(make_task(SPEC), other(CARD, wall_s=9.0), b"x", 10),
         key(make_task(SPEC), CARD, b"y", 10),
         key(make_task(SPEC), CARD, b"x", 11),
+        key(make_task(SPEC | {"seed": 2}), CARD, b"x", 10),
+        key(make_task(SPEC), seeded, b"x", 10),
+        key(make_task(SPEC), CARD, b"x", 10, "another machine"),
     ]
-    assert len({base, *different}) == 6
+    assert len({base, *different}) == 9
+
+
+def test_the_cache_is_bounded_in_bytes(make_task: Any, scripted: Any) -> None:
+    verdict = engine.judge(make_task(SPEC), CARD, b"X", scripted())
+    size = len(msgspec.msgpack.encode(verdict))
+    cache = Cache(1000, most_bytes=3 * size)
+    for n in range(10):
+        cache.put(str(n), verdict)
+        cache.put(str(n), verdict)
+    assert (len(cache), cache.bytes) == (3, 3 * size)
+    for n in range(10):
+        cache.drop(str(n))
+    assert (len(cache), cache.bytes) == (0, 0)
+
+
+def test_memory_that_runs_out_is_not_taken_for_a_fault_of_ours(make_task: Any, scripted: Any) -> None:
+    class Full:
+        def run(self, job: Any) -> Any:
+            raise MemoryError
+
+    code = msgspec.structs.replace(CARD, verifier=msgspec.structs.replace(CARD.verifier, family="code"))
+    spec = {"entry": "f", "kind": "expression", "params": [], "cases": [{"args": [], "want": 1}]}
+    with pytest.raises(MemoryError):
+        engine.judge(make_task(spec), code, b"1", Full())
 
 
 def test_the_cache_forgets_the_least_recently_used_and_keeps_no_infra(make_task: Any, scripted: Any) -> None:
@@ -72,7 +102,7 @@ def test_the_cache_forgets_the_least_recently_used_and_keeps_no_infra(make_task:
     cache = Cache(2)
     for name in ("a", "b"):
         cache.put(name, verdict)
-    assert cache.get("a") is verdict
+    assert cache.get("a") == verdict
     cache.put("c", verdict)
     assert (cache.get("b"), cache.get("a"), len(cache)) == (None, verdict, 2)
     cache.put("d", engine.judge(make_task({}), CARD, b"X", scripted()))
@@ -118,3 +148,20 @@ def test_small_jobs_of_all_domains_leave_in_the_order_they_came() -> None:
     assert [queue.pop() for _ in range(6)] == ["a0", "a1", "b2", "a3", "c4", "b5"]
     with pytest.raises(IndexError):
         queue.pop()
+
+
+def test_long_items_leave_a_slot_while_there_is_other_work() -> None:
+    queue: FairQueue[str] = FairQueue()
+    queue.push("build", "b", 0.0, bound_s=600.0)  # nothing is known of it but its limit
+    assert queue.long("build")
+    assert not queue.reserving(0.0)
+    assert (queue.ready(), queue.ready(long_too=False)) == (True, False)
+    queue.push("check", "c", 1.0, bound_s=2.0)
+    assert queue.reserving(600.0)
+    assert not queue.reserving(602.0)
+    assert queue.pop(long_too=False) == "c"
+    with pytest.raises(IndexError):
+        queue.pop(long_too=False)
+    queue.charge("build", 0.5)  # its limit was generous, it takes little
+    assert not queue.long("build")
+    assert queue.pop(long_too=False) == "b"

@@ -4,6 +4,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
 from schemas.ids import event_id
@@ -20,7 +21,7 @@ from schemas.verdicts import Part, StageResult, scored
 from services.runtime.blobs import BlobError
 from services.runtime.producer import Outgoing
 from services.runtime.wire import Record
-from services.verifier.handlers import Handler
+from services.verifier.handlers import Handler, Results
 from services.verifier.outbox import Outbox
 from services.verifier.pool import Judged
 
@@ -55,7 +56,12 @@ class FakePool:
 
     def __init__(self, error: Exception | None = None) -> None:
         self.seen: list[bytes] = []
+        self.too_long_sizes: list[int] = []
         self.error = error
+
+    def too_long(self, task: Task, size: int) -> Judged:
+        self.too_long_sizes.append(size)
+        return Judged(VERDICT)
 
     async def judge(self, task: Task, submission: bytes) -> Judged:
         if self.error:
@@ -167,7 +173,9 @@ def test_long_answers_come_from_the_blob_store() -> None:
     ref = BlobRef(uri="u", digest="x", size=50)
     assert drive(completed(text="", text_ref=ref))[2].seen == [b"from the store"]
     huge = BlobRef(uri="u", digest="missing", size=10_000_000)
-    assert [len(each) for each in drive(completed(text="", text_ref=huge))[2].seen] == [101]
+    sent, _, pool, _ = drive(completed(text="", text_ref=huge))
+    assert (pool.seen, pool.too_long_sizes) == ([], [10_000_000])
+    assert isinstance(sent[-1].event, TrajectoryVerified)
     sent, *_ = drive(completed(text="", text_ref=BlobRef(uri="u", digest="missing", size=50)))
     assert isinstance(sent[0].event, TrajectoryVerified)
     assert sent[0].event.verdict.outcome == "infra"
@@ -191,3 +199,70 @@ def test_verdicts_are_written_in_batches() -> None:
 def test_a_bug_of_ours_ends_the_service_and_finishes_no_record() -> None:
     with pytest.raises(RuntimeError, match="bug"):
         drive(completed(), pool=FakePool(RuntimeError("bug")))
+
+
+class Slow(FakePool):
+    """Judges when told; its figures differ from one time to the next, as real ones do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+
+    async def judge(self, task: Task, submission: bytes) -> Judged:
+        self.seen.append(submission)
+        await self.go.wait()
+        return Judged(VERDICT, cached=len(self.seen) > 1, duration_s=float(len(self.seen)))
+
+
+def test_a_record_that_comes_again_gives_the_same_bytes_and_is_judged_once() -> None:
+    producer, done, pool = FakeProducer(), list[int](), Slow()
+
+    async def go() -> None:
+        outbox = Outbox(producer)  # type: ignore[arg-type]
+        handler = Handler(pool, outbox, FakeBlobs, "w1", redeliveries=3)  # type: ignore[arg-type]
+        writing = asyncio.create_task(outbox.run())
+        for number, redelivered in enumerate((0, 1)):  # the second while the first is being judged
+            handler.handle(record(completed(), redelivered), partial(done.append, number))
+        await asyncio.sleep(0)
+        pool.go.set()
+        try:
+            async with asyncio.timeout(5):
+                await handler.drained()
+                handler.handle(record(completed(), 2), partial(done.append, 2))  # and once afterwards
+                await handler.drained()
+                await outbox.flushed()
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+
+    asyncio.run(go())
+    sent = [each for batch in producer.batches for each in batch]
+    assert len(pool.seen) == 1
+    assert sorted(done) == [0, 1, 2]
+    raw = [(each.id, msgspec.json.encode(each.event)) for each in sent]
+    assert len(raw) == 9
+    assert raw[:3] == raw[3:6] == raw[6:]
+
+
+def test_another_content_under_the_same_name_is_judged_for_itself() -> None:
+    sent, _, pool, _ = drive(completed(), completed(text="other"), completed(token_ids=[7]))
+    assert pool.seen == [b"answer", b"other", b"answer"]
+    assert len(sent) == 9
+
+
+def test_no_more_results_are_kept_than_allowed() -> None:
+    calls: list[str] = []
+
+    async def go() -> None:
+        results = Results(2)
+
+        async def find(name: str) -> Any:
+            calls.append(name)
+            return [name]
+
+        for name in "abcab":
+            found: Any = await results.of(name, partial(find, name))
+            assert found == [name]
+
+    asyncio.run(go())
+    assert calls == list("abcab")

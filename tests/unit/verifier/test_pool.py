@@ -14,6 +14,8 @@ import pytest
 from schemas.cards import parse_card
 from schemas.tasks import Task
 from services.runtime.errors import Unavailable
+from services.verifier import fair, families
+from services.verifier.breaker import Breaker
 from services.verifier.jail import JailUnavailable
 from services.verifier.pool import Judged, Pool
 
@@ -26,7 +28,7 @@ WORKER = """
 import os, sys, time
 from pathlib import Path
 from services.verifier.frames import HEAD, Ready, Reply, Request, encode, size
-from schemas.verdicts import Part, scored
+from schemas.verdicts import Part, infra, scored
 import msgspec
 mode, log = sys.argv[1], Path(sys.argv[2])
 out, source = sys.stdout.buffer, sys.stdin.buffer
@@ -36,6 +38,12 @@ if mode == "unable" or (mode == "able once" and log.read_text()):
     send(encode(Ready(error="nsjail is missing: install it")))
     raise SystemExit(3)
 if mode == "silent":
+    raise SystemExit(1)
+if mode == "late" and 1 < log.read_text().count("d") < 4:
+    with log.open("a") as file:
+        file.write("d started\\n")
+    raise SystemExit(1)
+if mode == "never" and log.read_text():
     raise SystemExit(1)
 send(encode(Ready(isolation="none: a test")))
 while head := source.read(HEAD):
@@ -55,8 +63,18 @@ while head := source.read(HEAD):
         continue
     if word.startswith("sleep"):
         time.sleep(0.2)
+    if word.startswith("fault"):
+        send(encode(Reply(verdict=infra(f"no room for {word}"))))
+        continue
+    if word == "spin":
+        os.kill(os.getpid(), 27)
+    if word == "full":
+        os._exit(76)
     score = len(lines) / 1000 if word == "fickle" else 0.5
-    send(encode(Reply(verdict=scored([Part(name="p", weight=1.0, score=score)]), jail_runs=1, jail_cpu_s=0.25)))
+    send(encode(Reply(
+        verdict=scored([Part(name="p", weight=1.0, score=score)]), jail_runs=1, jail_cpu_s=0.25,
+        settled=not word.startswith("wall"), memory_bytes=1 << 30 if word == "grow" else 1000,
+    )))
 """
 
 
@@ -247,3 +265,185 @@ def test_when_slots_can_no_longer_be_made_it_fails_and_judges_nothing(drive: Any
     assert isinstance(error, Unavailable)
     assert "nsjail is missing: install it" in str(error)
     assert not answered
+
+
+def breaker(threshold: int = 3, pause_s: float = 60.0) -> Breaker:
+    return Breaker(threshold, pause_s, 600.0)
+
+
+OTHER = Task(id="t", domain="e", prompt="p", spec=TASK.spec)
+
+
+def test_a_domain_of_faults_is_not_judged_for_a_while_and_no_other_is_touched(drive: Any) -> None:
+    async def scenario(pool: Pool) -> tuple[list[Judged], Judged, dict[str, float]]:
+        faults = [await pool.judge(TASK, b"fault%d" % n) for n in range(5)]
+        return faults, await pool.judge(OTHER, b"a"), dict(pool.stats)
+
+    (faults, other, stats), log = drive(scenario, breaker=breaker(), cache=10)
+    assert log == ["d fault0", "d fault1", "d fault2", "e a"]
+    assert [each.verdict.outcome for each in faults] == ["infra"] * 5
+    assert faults[3].verdict.evidence == faults[4].verdict.evidence
+    assert "3 faults in a row" in faults[3].verdict.evidence
+    assert faults[3].verdict.evidence.endswith("the last: no room for fault2")
+    assert other.verdict.score == 0.5
+    assert (stats["breakers_opened"], stats["breakers_open"], stats["refused"]) == (1, 1, 2)
+    assert stats["jobs"] == 6
+
+
+def test_what_waits_when_the_breaker_opens_is_answered_too(drive: Any) -> None:
+    async def scenario(pool: Pool) -> list[Judged]:
+        return await asyncio.gather(*(pool.judge(TASK, b"fault%d" % n) for n in range(20)))
+
+    judged, log = drive(scenario, breaker=breaker())
+    assert len(log) == 3
+    assert all(each.verdict.outcome == "infra" for each in judged)
+
+
+def test_after_the_pause_a_good_probe_opens_the_domain_again(drive: Any) -> None:
+    async def scenario(pool: Pool) -> tuple[list[Judged], dict[str, float]]:
+        for n in range(3):
+            await pool.judge(TASK, b"fault%d" % n)
+        refused = await pool.judge(TASK, b"a")
+        await asyncio.sleep(0.3)
+        probe, meanwhile = await asyncio.gather(pool.judge(TASK, b"sleep"), after(0.1, pool, b"b"))
+        return [refused, probe, meanwhile, await pool.judge(TASK, b"c")], dict(pool.stats)
+
+    async def after(seconds: float, pool: Pool, word: bytes) -> Judged:
+        await asyncio.sleep(seconds)
+        return await pool.judge(TASK, word)
+
+    (judged, stats), log = drive(scenario, breaker=breaker(pause_s=0.3), slots=2)
+    assert [each.verdict.outcome for each in judged] == ["infra", "scored", "infra", "scored"]
+    assert log[3:] == ["d sleep", "d c"]
+    assert stats["breakers_open"] == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [(b"spin", "10 s of processor time"), (b"full", "1024 MiB of memory")]
+)
+def test_an_answer_that_no_check_survives_is_invalid_after_two_tries(
+    drive: Any, word: bytes, said: str
+) -> None:
+    async def scenario(pool: Pool) -> tuple[Judged, Judged, Judged, dict[str, float]]:
+        first = await pool.judge(TASK, word)
+        return first, await pool.judge(TASK, word), await pool.judge(TASK, b"a"), dict(pool.stats)
+
+    (first, again, after, stats), log = drive(scenario, cache=10)
+    assert (first.verdict.outcome, first.verdict.score) == ("invalid", 0.0)
+    assert first.verdict.evidence == f"checking the answer took more than {said}"
+    assert (again.cached, after.verdict.score) == (True, 0.5)
+    assert log == [f"d {word.decode()}"] * 2 + ["d a"]
+    assert (stats["check_overruns"], stats["workers_lost"]) == (1, 2)
+
+
+def test_when_all_answers_of_a_domain_overrun_it_is_taken_for_our_fault(drive: Any) -> None:
+    async def scenario(pool: Pool) -> list[str]:
+        return [(await pool.judge(TASK, b"spin")).verdict.outcome for _ in range(3)]
+
+    assert drive(scenario, breaker=breaker(2))[0] == ["invalid", "invalid", "infra"]
+
+
+def test_a_verdict_at_the_wall_limit_is_neither_remembered_nor_compared(drive: Any) -> None:
+    async def scenario(pool: Pool) -> dict[str, float]:
+        for word in (b"wall", b"wall", b"a"):
+            assert not (await pool.judge(TASK, word)).cached
+        while pool.unfinished:  # noqa: ASYNC110 (second runs have no event of their own)
+            await asyncio.sleep(0.01)
+        return dict(pool.stats)
+
+    stats, log = drive(scenario, cache=10, reverify=1.0)
+    assert log == ["d wall", "d wall", "d a", "d a"]
+    assert (stats["reverified"], stats["disagreements"], stats["unsettled"]) == (1, 0, 2)
+
+
+def test_a_worker_is_replaced_after_so_many_answers_or_when_it_has_grown(drive: Any) -> None:
+    async def scenario(pool: Pool) -> tuple[list[int], list[Judged], float]:
+        pids, judged = [], []
+        for word in (b"a", b"b", b"c", b"d", b"grow", b"e"):
+            judged.append(await pool.judge(TASK, word))
+            await settled(pool)
+            pids += pool.pids
+        return pids, judged, pool.stats["workers_recycled"]
+
+    async def settled(pool: Pool) -> None:
+        while not pool.pids or pool._hands[0].answers >= 3 or pool._hands[0].memory_bytes > 1 << 20:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    (pids, judged, recycled), log = drive(scenario, recycle=3)
+    first, second, third = dict.fromkeys(pids)
+    assert pids == [first, first, second, second, third, third]
+    assert recycled == 2
+    assert len(log) == 6
+    assert all(each.verdict.score == 0.5 for each in judged)
+
+
+def test_another_machine_shares_no_cached_verdict(drive: Any) -> None:
+    async def scenario(pool: Pool) -> Judged:
+        await pool.judge(TASK, b"a")
+        pool._image = "another"
+        return await pool.judge(TASK, b"a")
+
+    judged, log = drive(scenario, cache=10, image="one")
+    assert not judged.cached
+    assert log == ["d a", "d a"]
+
+
+def test_long_jobs_leave_a_slot_to_short_ones(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair, "LONG_S", 0.15)
+
+    async def scenario(pool: Pool) -> tuple[list[str], list[Judged]]:
+        ended: list[str] = []
+
+        async def one(task: Task, word: str) -> Judged:
+            judged = await pool.judge(task, word.encode())
+            ended.append(word)
+            return judged
+
+        first = await pool.judge(OTHER, b"a")
+        await pool.judge(TASK, b"sleep")  # now it is known to be long
+        builds = [asyncio.create_task(one(TASK, f"sleep{n}")) for n in range(3)]
+        await asyncio.sleep(0.05)
+        checks = [asyncio.create_task(one(OTHER, f"check{n}")) for n in range(5)]
+        return ended, [first, *await asyncio.gather(*builds, *checks)]
+
+    (ended, judged), _ = drive(scenario, slots=2)
+    assert sorted(ended[:5]) == [f"check{n}" for n in range(5)]
+    assert len(judged) == 9
+
+
+def test_long_jobs_alone_take_all_slots(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fair, "LONG_S", 0.05)
+
+    async def scenario(pool: Pool) -> float:
+        started = time.monotonic()
+        await asyncio.gather(*(pool.judge(TASK, b"sleep%d" % n) for n in range(4)))
+        return time.monotonic() - started
+
+    assert drive(scenario, slots=2)[0] < 0.75
+
+
+def test_a_task_that_cannot_even_be_counted_is_put_through(
+    drive: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs(name: str, spec: dict[str, Any]) -> int:
+        raise TypeError("a number where a list should be")
+
+    monkeypatch.setattr(families, "runs", runs)
+    judged, log = drive(lambda pool: pool.judge(TASK, b"a"))
+    assert judged.verdict.outcome == "scored"
+    assert log == ["d a"]
+
+
+def test_workers_that_end_before_they_stand_cost_the_answer_no_try(drive: Any) -> None:
+    async def scenario(pool: Pool) -> tuple[Judged, Judged]:
+        return await pool.judge(TASK, b"a"), await pool.judge(TASK, b"die once")
+
+    (_, judged), log = drive(scenario, "late")
+    assert log == ["d a", "d die once", "d started", "d die once"]
+    assert judged.verdict.outcome == "scored"
+
+
+def test_but_not_for_ever(drive: Any) -> None:
+    judged, log = drive(lambda pool: pool.judge(TASK, b"die"), "never")
+    assert log == ["d die"]
+    assert "workers ended 5 times before they stood" in judged.verdict.evidence

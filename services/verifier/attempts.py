@@ -1,0 +1,99 @@
+"""One answer, tried on a worker.
+
+Invariant: it ends in a verdict after at most TRIES workers, or in JailUnavailable; never in a loop.
+
+A worker that dies or overruns its deadline is killed with its whole process group and the answer tried once more on a fresh
+one: the second loss is an `infra` verdict. A worker that ends before it stands has not seen the answer, and is started again
+without that being a try, a few times. A worker that died of its own bounds (bounds.py) died of the answer: when that
+happens on every try, the answer is `invalid` and scores 0, for the bounds are of processor time and memory, which a busy
+machine does not change. An `infra` verdict there would be asked for again and again, each time at the full price.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from schemas.verdicts import Verdict, clip, infra, invalid
+from services.verifier.frames import Reply
+from services.verifier.hand import CheckOverrunError, Hand, WorkerLostError
+from services.verifier.jail import JailUnavailable
+
+TRIES = 2
+STARTS = 5
+"""Starts of a worker for one answer at most."""
+PAUSE_S = 0.5
+STATS = (
+    *("workers_lost", "workers_recycled", "check_overruns"),
+    *("jail_runs", "jail_cpu_s", "jail_wall_s"),
+)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """`settled`: the same answer gives the same another time. `fault`: what the breaker counts, empty if nothing."""
+
+    verdict: Verdict
+    settled: bool = True
+    fault: str = ""
+    refused: bool = False
+    """By the breaker: no worker saw it."""
+
+
+async def judge(hand: Hand, frame: bytes, deadline_s: float, stats: dict[str, float]) -> Ended:
+    """Have the request in `frame` judged. Raises JailUnavailable: no slot can be made."""
+    asked = starts = overruns = 0
+    reason = ""
+    while asked < TRIES and starts < STARTS:
+        try:
+            if not hand.pid:
+                starts += 1
+                await hand.start()
+            asked += 1
+            reply = await hand.ask(frame, deadline_s)
+        except (WorkerLostError, JailUnavailable) as error:
+            reason = str(error)
+            overruns += isinstance(error, CheckOverrunError)
+            stats["workers_lost"] += 1
+            log.warning("worker %s lost (%s)", hand.name, reason)
+            await hand.kill()
+            if isinstance(error, JailUnavailable):
+                if starts >= TRIES:
+                    raise
+                await asyncio.sleep(PAUSE_S)
+            continue
+        _count(stats, reply)
+        fault = reply.verdict.evidence if reply.verdict.outcome == "infra" else ""
+        return Ended(reply.verdict, settled=reply.settled, fault=fault)
+    if overruns == TRIES:
+        stats["check_overruns"] += 1
+        log.warning("an answer is invalid because checking it %s", reason)
+        return Ended(invalid(clip(f"checking the answer {reason}")), fault=f"checking an answer {reason}")
+    what = (
+        f"worker was lost {asked} times"
+        if asked == TRIES
+        else f"workers ended {starts} times before they stood"
+    )
+    verdict = infra(clip(f"the verifier's {what}: {reason}"))
+    return Ended(verdict, settled=False, fault=verdict.evidence)
+
+
+async def renew(hand: Hand, recycle: int, memory_bytes: int, stats: dict[str, float]) -> None:
+    """Replace a worker that has judged `recycle` answers (0: any number) or has grown to `memory_bytes`."""
+    if not hand.pid or not ((recycle and hand.answers >= recycle) or hand.memory_bytes >= memory_bytes):
+        return
+    stats["workers_recycled"] += 1
+    await hand.close()
+    try:
+        await hand.start()
+    except (WorkerLostError, JailUnavailable) as error:
+        log.warning("worker %s not replaced yet (%s)", hand.name, error)
+        await hand.kill()  # the next answer starts it, and says so if it cannot
+
+
+def _count(stats: dict[str, float], reply: Reply) -> None:
+    stats["jail_runs"] += reply.jail_runs
+    stats["jail_cpu_s"] += reply.jail_cpu_s
+    stats["jail_wall_s"] += reply.jail_wall_s

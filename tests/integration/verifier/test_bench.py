@@ -1,0 +1,74 @@
+"""`temper bench verifier`, one round: the document as agreed, nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.verifier.jail import JailUnavailable, probe
+
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
+PROJECT = Path(__file__).resolve().parents[3]
+
+
+def bench(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "services.console", "bench", *words]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=110, check=False)
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    try:
+        probe()
+    except JailUnavailable as error:
+        say = pytest.fail if os.environ.get("CI") else pytest.skip
+        say(f"no jail on this machine: {error}")
+    done = bench("verifier", "--json", "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") == 1
+    assert "round 1 of 1" in done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_the_document(document: dict[str, Any]) -> None:
+    assert set(document) == {"bench", "machine", "figures"}
+    assert document["bench"] == "verifier"
+    figures = document["figures"]
+    for figure in figures.values():
+        assert set(figure) == {"value", "unit", "min", "max", "runs", "ratio"}
+        assert figure["min"] <= figure["value"] <= figure["max"]
+    for case in ("true", "python20", "python20each", "format", "stages3"):
+        for name in ("per_core_s", "per_s", "p50_ms", "p99_ms"):
+            assert figures[f"{case}.{name}"]["value"] > 0
+    for case in ("true", "python20", "python20each"):
+        assert {"floor", "nsjail"} <= set(figures[f"{case}.per_core_s"]["ratio"])
+    present = "bubblewrap" in figures["true.per_core_s"]["ratio"]
+    assert present is ("bubblewrap" not in document["machine"]["absent_peers"])
+
+
+def test_the_whole_tree_is_dead_soon_after_its_limit(document: dict[str, Any]) -> None:
+    # 50 ms is what an idle machine must keep; this one may be shared.
+    assert 0 <= document["figures"]["overrun.p99_ms"]["value"] < 500
+
+
+def test_nothing_is_left(document: dict[str, Any]) -> None:
+    left = {name: each["value"] for name, each in document["figures"].items() if name.startswith("leaked.")}
+    assert left == {"leaked.cgroups": 0, "leaked.mounts": 0, "leaked.folders": 0, "leaked.processes": 0}
+    groups = [path for path, _, _ in os.walk("/sys/fs/cgroup") if "temper-bench-" in path]
+    alive = {pid for pid in os.listdir("/proc") if pid.isdigit()}  # noqa: PTH208
+    assert not [path for path in groups if path.split("temper-bench-")[1].split("/")[0] not in alive]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(("nothing",), "choose one of verifier"), (("verifier", "--rounds", "0"), "--rounds")]
+)
+def test_wrong_use(words: tuple[str, ...], said: str) -> None:
+    done = bench(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
