@@ -19,6 +19,7 @@ REPORT = 9
 HEAD = 5
 TICK_S = 0.1
 MOMENT_S = 0.005
+ALONE_S = 5.0
 JAILED_UID = 1000
 PR_SET_DUMPABLE = 4
 
@@ -183,6 +184,7 @@ class Watch:
         lost = self.lost() if time.monotonic() - self.started > MOMENT_S else 0.0
         end_others()
         _, status, use = os.wait4(self.pid, 0)
+        until_alone()
         cpu = use.ru_utime + use.ru_stime
         self.clock.lost += lost
         self.clock.cpu += cpu
@@ -197,6 +199,21 @@ def end_others() -> None:
         os.kill(-1, 9)
     except OSError:
         pass  # there is none
+
+
+def until_alone() -> None:
+    """Wait until the init has reaped all that `end_others` ended; nobody tells us of another's children.
+
+    Raises TimeoutError: one cannot be killed.
+    """
+    end = time.monotonic() + ALONE_S
+    while time.monotonic() < end:
+        try:
+            os.kill(-1, 9)
+        except ProcessLookupError:
+            return
+        time.sleep(MOMENT_S / 50)
+    raise TimeoutError("a process of an earlier case does not die")
 
 
 def feed(descriptor: int, data: "bytes | memoryview", watch: Watch) -> bytes:

@@ -95,7 +95,7 @@ def test_the_real_work_scores_even_beside_noise(judge: Judge) -> None:
 def test_the_driver_cannot_be_looked_into(judge: Judge) -> None:
     answer = (
         "import os\ndef f(a):\n    try:\n        return os.listdir(f'/proc/{os.getppid()}/fd')\n"
-        "    except PermissionError:\n        return 'closed'"
+        "    except (PermissionError, FileNotFoundError):\n        return 'closed'"
     )
     assert judge("code", FUNCTION | {"cases": [{"args": [1], "want": "closed"}]}, answer).passed
 
