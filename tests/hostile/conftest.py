@@ -46,7 +46,7 @@ def host() -> Host:
 def slot(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slot]:
     name = f"temper-hostile-{os.getpid() % 5000 + 1000}"
     with Slot(name, tmp_path_factory.mktemp("slots"), host) as made:
-        made.renew_after = frozenset({"infra"})
+        made.renew_after, made.jobs_per_launcher = frozenset({"infra"}), 1_000_000
         yield made
     assert not [tree for tree in host.trees if (tree.parent / name).exists()]
     assert outside_users(made) == []

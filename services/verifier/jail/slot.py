@@ -74,7 +74,7 @@ class Slot:
             raise JailUnavailable(f"slot name {name!r}: it must be temper-<run>-<number>")
         self.name, self.host = name, host
         self.uid = host.first_uid + int(match[1]) * UIDS_PER_SLOT
-        self.renew_after = RENEW_AFTER
+        self.renew_after, self.jobs_per_launcher = RENEW_AFTER, JOBS_PER_LAUNCHER
         self._launcher: Launcher | None = None
         self._number = 0
         self._lock_path = HOME / f"{name}.lock"
@@ -130,7 +130,7 @@ class Slot:
             # That the set-up failed says itself what it is.
             kind = "" if isinstance(error, LaunchError) else f"{type(error).__name__}: "
             outcome = self._infra(f"{kind}{error}")
-        if outcome.cause in self.renew_after or self._number % JOBS_PER_LAUNCHER == 0:
+        if outcome.cause in self.renew_after or self._number % self.jobs_per_launcher == 0:
             try:
                 self._stop()
             except OSError as error:

@@ -49,7 +49,7 @@ def test_it_is_invalid_and_the_next_answer_is_judged(tmp_path: Path) -> None:
             slots=1,
             cache=10,
             command=(sys.executable, str(script)),
-            bounds=Bounds(cpu_s=0.5, memory_bytes=512 << 20),
+            bounds=Bounds(cpu_s=3.0, memory_bytes=512 << 20),
         )
         try:
             await pool.start()
@@ -64,7 +64,7 @@ def test_it_is_invalid_and_the_next_answer_is_judged(tmp_path: Path) -> None:
 
     judged, stats = asyncio.run(go())
     assert [each.verdict.outcome for each in judged] == ["invalid", "scored", "invalid", "scored", "invalid"]
-    assert judged[0].verdict.evidence == "checking the answer took more than 0.5 s of processor time"
+    assert judged[0].verdict.evidence == "checking the answer took more than 3 s of processor time"
     assert judged[2].verdict.evidence == "checking the answer took more than 512 MiB of memory"
     assert [judged[1].verdict.score, judged[4].cached] == [1.0, True]
     assert (stats["check_overruns"], stats["workers_lost"], stats["infra"]) == (2, 4, 0)
