@@ -9,6 +9,7 @@ from typing import Any
 MAX_BYTES = 65_536
 MAX_DEPTH = 32
 MAX_DIGITS = 400
+EXACT = frozenset({type(None), bool, int, str})
 
 
 class ValueFormatError(ValueError):
@@ -83,7 +84,8 @@ def parse_json(raw: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int =
     try:
         text = raw if isinstance(raw, str) else raw.decode("utf-8")
         value = _decoder.decode(_shallow(text, max_depth))
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
+        if "\\u" in text:  # how a lone surrogate can come
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except ValueFormatError:
         raise
     except json.JSONDecodeError as error:
@@ -93,6 +95,11 @@ def parse_json(raw: bytes | str, *, max_bytes: int = MAX_BYTES, max_depth: int =
     except (ValueError, RecursionError) as error:
         raise ValueFormatError(f"not JSON: {type(error).__name__}") from error
     return value
+
+
+def _alike(a: list[Any], b: list[Any]) -> bool:
+    """Whether these are equal lists of integers, texts and the like: what most are, and found many times faster."""
+    return EXACT.issuperset(map(type, a)) and a == b and list(map(type, a)) == list(map(type, b))
 
 
 def same(left: Any, right: Any, *, tolerance: float = 0.0, widen: bool = False) -> bool:
@@ -121,7 +128,7 @@ def same(left: Any, right: Any, *, tolerance: float = 0.0, widen: bool = False) 
         elif isinstance(a, list):
             if len(a) != len(b):
                 return False
-            stack.extend(zip(a, b, strict=True))
+            stack.extend(() if _alike(a, b) else zip(a, b, strict=True))
         elif a != b:
             return False
     return True
@@ -137,7 +144,8 @@ def is_plain(value: Any) -> bool:
                 return False
             stack.extend(item.values())
         elif isinstance(item, list):
-            stack.extend(item)
+            if not EXACT.issuperset(map(type, item)):
+                stack.extend(item)
         elif isinstance(item, float):
             if not math.isfinite(item):
                 return False

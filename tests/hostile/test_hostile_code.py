@@ -97,7 +97,7 @@ HACKS = [
     hack("72-large", "def f(n): return 'x'*10**6", said="answered too much"),
     hack("recursion", "def f(n): return f(n)", said="raised RecursionError"),
     hack("patched-builtins", "import builtins,os\nbuiltins.type=lambda x:int\nbuiltins.len=lambda x:1\nbuiltins.BaseException=int\ndef f(n): return object()", said="case 0"),
-    hack("patched-write", "import os\nos.write=lambda fd,data: len(data)\nos._exit=lambda c: None\ndef f(n): return 2*n+1", said="case 0"),
+    hack("patched-write", "import os,posix\nos.write=posix.write=lambda fd,data: len(data)\nos._exit=posix._exit=lambda c: None\ndef f(n): return 2*n+1", said="case 0"),
     hack("patched-marshal", "import marshal,sys\nmarshal.loads=lambda b:[7]\nsys.modules['_json']=None\ndef f(n): return n", said="got 3"),
     hack("trace-function", "import sys\ndef t(frame,event,arg): return t\nsys.settrace(t)\ndef f(n): return 0", said="got 0"),
     hack("signal-handler", "import signal,os\nsignal.signal(15,lambda *a: os._exit(0))\ndef f(n):\n  os.kill(os.getpid(),15)\n  return 0", said="died"),

@@ -4,37 +4,46 @@ Invariant: the report descriptor is closed in every process that runs the candid
 here knows an expected result, and no child finds the input of a case that it is not given: what passes here is wiped.
 """
 
-# ruff: noqa: BLE001, D103, E402, PLR0124, PTH123, S102 (runs what is jailed, whatever that raises, on few and cheap imports)
+# ruff: noqa: BLE001, D103, E402, PLR0124, PTH123, S102, SLF001 (runs what is jailed, whatever that raises, on few and cheap imports)
 TYPE_CHECKING = False
 import gc
 import marshal
-import os
-from _json import encode_basestring_ascii as quoted  # `json` itself would cost a third of a run
 
 from services.verifier.inside.kit import (
     HEAD,
     REPORT,
     Clock,
     Watch,
+    apart,
     feed,
     frame,
     gather,
-    hide,
+    give_up,
     read_block,
-    show,
     take_block,
     write_all,
 )
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
     from typing import Any
 
     Run = Callable[[Any], Any]
     Encode = Callable[[Any], str]
+else:
+    import posix as os  # `os` itself would cost a sixth of a run
 # Kinds of frames: B built, S syntax error (payload: its type), V value (JSON), E exception (its type), N not JSON,
 # T too slow, W the machine was, X died without an answer, L answer too large, D what was waited for a processor.
 ANSWERS = (b"V", b"E", b"N")
+ESCAPES = {34: '\\"', 92: "\\\\", **{code: f"\\u{code:04x}" for code in range(32)}}
+
+
+def quoted(text: str) -> str:
+    """A JSON string; importing `json` would cost a third of a run, and what `json` needs is not built in."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return '"' + text + '"'
+    return '"' + text.translate(ESCAPES) + '"'
 
 
 def plain(value: "Any", depth: int = 32) -> str:
@@ -115,7 +124,7 @@ class Child:
                 os.dup2(order["null"], 0)
                 for mine in (REPORT, self.given, self.answer, order["null"]):
                     os.close(mine)
-                show()
+                give_up()
                 serve(given, answer, make(), encode, write_all)
             finally:
                 leave(0)
@@ -177,7 +186,7 @@ def cases(order: "dict[str, Any]", make: "Callable[[], Run]", encode: "Encode", 
 
 
 def main() -> None:
-    hide()
+    apart()
     order = marshal.loads(read_block(0))  # noqa: S302
     clock = Clock(order["total_s"], order["hard_s"])
     order["null"] = os.open("/dev/null", os.O_RDWR)

@@ -12,7 +12,7 @@ import operator
 import os
 
 from services.verifier.inside import wire
-from services.verifier.inside.kit import show, write_all
+from services.verifier.inside.kit import give_up, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ def host(control: "_socket.socket", code: "Any", null: int) -> None:
                 control.close()
                 for standard in (0, 1, 2):
                     os.dup2(null, standard)
-                show()
+                give_up()
                 serve(line, code)
             finally:
                 leave(0)

@@ -15,7 +15,7 @@ import sys
 import types
 
 from services.verifier.inside.host import host
-from services.verifier.inside.kit import REPORT, Clock, frame, hide, read_block, write_all
+from services.verifier.inside.kit import REPORT, Clock, apart, frame, read_block, write_all
 
 if TYPE_CHECKING:
     from typing import Any
@@ -82,7 +82,7 @@ def lay_out(tests: "dict[str, str]") -> None:
 
 
 def main() -> None:
-    hide()
+    apart()
     for number in IGNORED:
         if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_IGN)

@@ -48,8 +48,8 @@ CAPABILITIES = (
     "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP",
     "CAP_NET_ADMIN", "CAP_SYS_ADMIN",
 )  # fmt: skip
-# Ids inside and, from the slot's first, outside: the keeper, the program, the job's init (keeper.h).
-IDS = ((0, 1), (1000, 0), (1001, 2))
+# Ids inside and, from the slot's first, outside: the keeper, the program, the job's init, a reporter's group (keeper.h).
+IDS = ((0, 1), (1000, 0), (1001, 2), (1002, 3))
 
 
 def _packed(env: Mapping[str, str]) -> bytes:

@@ -69,7 +69,7 @@ static void folder(const char *path, mode_t mode) {
 static int build(const struct request *head) {
     char options[80];
     // Over the slot's own, which nobody can uncover again; taking that away would cost a wait in the kernel.
-    DO(mount("proc", "/proc", "proc", CLOSED | MS_NOEXEC | MS_RDONLY, "hidepid=2"), "proc");
+    DO(mount("proc", "/proc", "proc", CLOSED | MS_NOEXEC | MS_RDONLY, "hidepid=2,gid=1002"), "proc");
     snprintf(options, sizeof options, "size=%llu,nr_inodes=%llu,mode=755", (unsigned long long)head->disk_bytes,
              (unsigned long long)head->inodes);
     DO(mount("temper", "/.in/up", "tmpfs", CLOSED, options), "tmpfs");
@@ -123,15 +123,16 @@ static void hand_over(uint32_t number, const int *fds, int count) {
     DO(sendmsg(HOLD, &message, MSG_NOSIGNAL), "hand over");
 }
 
-// Give every privilege away for good. Raw calls: nothing here may touch memory that the init shares with its child.
-static void become(uid_t id) {
+// Give every privilege away for good, and stay in `group` until that is given away, too.
+// Raw calls: nothing here may touch memory that the init shares with its child.
+static void become(uid_t id, gid_t group) {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct none[2] = {0};
     for (unsigned i = 0; i < sizeof KEPT / sizeof *KEPT; i++)
         DO(prctl(PR_CAPBSET_DROP, KEPT[i], 0, 0, 0), "bounding set");
     DO(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "ambient set");
     DO(syscall(SYS_setgroups, 0, NULL), "setgroups");
-    DO(syscall(SYS_setresgid, id, id, id), "setresgid");
+    DO(syscall(SYS_setresgid, id, group, group), "setresgid");
     DO(syscall(SYS_setresuid, id, id, id), "setresuid");
     DO(syscall(SYS_capset, &head, none), "capset");
 }
@@ -160,7 +161,7 @@ static _Noreturn void program(const struct job *job, char **argv) {
     bound(RLIMIT_NICE, 0);
     bound(RLIMIT_SIGPENDING, 1024);
     DO(personality(ADDR_NO_RANDOMIZE), "personality");
-    become(PROGRAM_ID);
+    become(PROGRAM_ID, head->flags & WITH_REPORT ? REPORTER_GROUP : PROGRAM_ID);
     // A file just laid out can be busy for a moment while another process still holds it open for writing.
     for (int i = 0; i < 20; i++) {
         execvp(argv[0], argv);
@@ -218,7 +219,7 @@ _Noreturn void run_job(struct job *job) {
     DO(child, "vfork");
     if (child == 0) program(job, argv);
     DO(syscall(SYS_close_range, 0, ~0U, 0), "close_range");
-    become(INIT_ID);
+    become(INIT_ID, INIT_ID);
     // Changing ids clears the parent-death signal and may make a process dumpable again.
     DO(prctl(PR_SET_PDEATHSIG, SIGKILL), "prctl");
     DO(prctl(PR_SET_DUMPABLE, 0), "prctl");

@@ -6,6 +6,7 @@ for nothing without a deadline; and when `run` returns, every process of the job
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import time
@@ -17,11 +18,13 @@ from services.verifier.jail import config
 from services.verifier.jail.cgroups import JobGroups
 from services.verifier.jail.job import Job, Limits
 from services.verifier.jail.launcher import DEAD_DEADLINE_S, DONE, PAGE, RETRY_S, SETUP_DEADLINE_S, Launcher
-from services.verifier.jail.streams import Inflow, Outflow
+from services.verifier.jail.streams import CHUNK, Inflow, Outflow
 
 MIN_CPU_POLL_S = 0.005
 # A program may write this many times its cap, of which we keep one, before it is killed for it.
 FLOOD_FACTOR = 4
+# A pipe that was just emptied is left alone for so long, so that many small writes do not each wake us.
+REST_S = 0.002
 
 KillReason = Literal["", "wall", "cpu", "output", "setup"]
 
@@ -142,6 +145,8 @@ class Supervision:
         self._done = False
         self._poller = select.poll()
         self._flows: dict[int, Inflow | Outflow] = {}
+        self._resting: list[int] = []
+        self._rest_end = math.inf
 
     def run(self) -> Ending:
         """Watch the submitted job until it ends or breaks a limit, then kill, drain and count."""
@@ -215,7 +220,9 @@ class Supervision:
                     return
                 # Using all CPUs the rest cannot be gone sooner than this, so there is no need to look earlier.
                 next_cpu = now + max(left / self.cpus, MIN_CPU_POLL_S)
-            timeout_ms = max(min(wall_end, next_cpu) - now, 0.0) * 1000
+            if now >= self._rest_end:
+                self._wake()
+            timeout_ms = max(min(wall_end, next_cpu, self._rest_end) - now, 0.0) * 1000
             ready = [fd for fd, _ in self._poller.poll(timeout_ms + 0.5)]
             if control in ready:
                 if self._heard():
@@ -239,14 +246,26 @@ class Supervision:
     def _serve(self, fd: int) -> bool:
         """Serve one ready pipe. False when the run is over."""
         flow = self._flows[fd]
+        before = flow.total if isinstance(flow, Inflow) else 0
         more = flow.take() if isinstance(flow, Inflow) else flow.give()
         if not more:
             del self._flows[fd]
             self._poller.unregister(fd)
-        elif flow is not self.pipes.stdin and flow.total > flow.cap * (1 + FLOOD_FACTOR):  # type: ignore[union-attr]
+        elif isinstance(flow, Inflow) and flow.total - before < CHUNK:
+            self._poller.unregister(fd)
+            self._resting.append(fd)
+            self._rest_end = min(self._rest_end, self.clock() + REST_S)
+        if more and flow is not self.pipes.stdin and flow.total > flow.cap * (1 + FLOOD_FACTOR):  # type: ignore[union-attr]
             self.killed = "output"
             return False
         return True
+
+    def _wake(self) -> None:
+        """Look again at the pipes that rested."""
+        for fd in self._resting:
+            self._poller.register(fd, select.POLLIN)
+        self._resting.clear()
+        self._rest_end = math.inf
 
     def _end(self) -> int:
         """Kill the job and wait for the keeper to reap it; returns the number of survivors (0 is right)."""
