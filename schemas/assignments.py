@@ -15,7 +15,9 @@ class AttemptAssigned(Event, frozen=True, kw_only=True):
 
     lease_id: str
     lease_expires_at: float
-    """Seconds since the epoch; heartbeats that name the lease extend it."""
+    """Seconds since the epoch by the scheduler's clock; heartbeats that name the lease extend it."""
+    lease_s: Annotated[float, Meta(ge=0.0)] = 0.0
+    """Seconds that the lease lasts from its reception, by the worker's own clock; 0: not said."""
     task: Task
     attempt: Annotated[int, Meta(ge=1)]
     group_id: str
@@ -24,6 +26,10 @@ class AttemptAssigned(Event, frozen=True, kw_only=True):
     pool: str = "standard"
     seq: int = 0
     """Order of the scheduler's decision."""
+    shard: int = 0
+    """Part of the domains that the scheduler decides for."""
+    epoch: int = 0
+    """Incarnation of that shard's scheduler; what comes from an older one than was seen before is ignored."""
 
 
 class AttemptRevoked(Event, frozen=True, kw_only=True):
@@ -33,3 +39,5 @@ class AttemptRevoked(Event, frozen=True, kw_only=True):
     task_id: str
     attempt: int
     reason: Literal["cancelled", "expired", "drained", "superseded"]
+    shard: int = 0
+    epoch: int = 0

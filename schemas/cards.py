@@ -17,6 +17,8 @@ Family = Literal["code", "terminal", "document", "geometry", "call", "format", "
 Positive = Annotated[float, Meta(gt=0.0)]
 Bound = Annotated[float, Meta(gt=0.0, le=86_400.0)]
 """Seconds that something may take: a day at most, so that nothing waits for ever."""
+Span = Annotated[float, Meta(gt=0.0, le=2_592_000.0)]
+"""Seconds, 30 days at most: infinity is no figure."""
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
@@ -61,36 +63,74 @@ class Limits(Strict, frozen=True, kw_only=True):
 
 
 class Retry(Strict, frozen=True, kw_only=True):
-    """Budgets for attempts beyond the first, and the backoff between them."""
+    """Budgets for attempts beyond the first, one a kind of failure, and the backoff between them."""
 
     failures: Annotated[int, Meta(ge=0, le=100)] = 0
+    """Attempts that ran and in which no sample passed."""
     infra: Annotated[int, Meta(ge=0, le=100)] = 3
-    backoff_s: Annotated[float, Meta(ge=0.0)] = 0.5
-    backoff_max_s: Positive = 30.0
+    """Attempts lost with their worker, or for want of a verdict that infrastructure failed to give."""
+    timeouts: Annotated[int, Meta(ge=0, le=100)] = 3
+    """Attempts that ran and did not finish in their time."""
+    kills: Annotated[int, Meta(ge=0, le=100)] = 2
+    """Attempts that are known to have ended their worker by running out of memory; they count as `infra` too."""
+    backoff_s: Annotated[float, Meta(ge=0.0, le=2_592_000.0)] = 0.5
+    backoff_max_s: Span = 30.0
+
+
+class Step(Strict, frozen=True, kw_only=True):
+    """One rung of a ladder, as a table. At least one of the three is given."""
+
+    difficulty: Difficulty | None = None
+    """Of a new draw from the domain; None: the very task, with help."""
+    hint: str = ""
+    """Template of the prompt: `{prompt}` is replaced by it, `{start}` by the first half of the gold answer (new draws only)."""
+    decompose: bool = False
+    """Sub-task n is the first stages of the task, n growing: for the stages family, whose tasks have them."""
 
 
 class Ladder(Strict, frozen=True, kw_only=True):
     """Simpler sub-tasks that replace a task which keeps failing."""
 
-    after: Annotated[int, Meta(ge=1)] = 1
+    after: Annotated[int, Meta(ge=1, le=100)] = 1
     """Consecutive failed attempts in the task before it is replaced."""
-    steps: tuple[Difficulty, ...] = ()
-    """Difficulties of the rungs, downwards; rung n takes steps[n]."""
+    steps: Annotated[tuple[Difficulty | Step, ...], Meta(max_length=16)] = ()
+    """The rungs, downwards, each simpler than the one before: a difficulty, or a table (see Step). Rung n takes steps[n]."""
     children: Annotated[int, Meta(ge=1, le=8)] = 1
+    join: Literal["none", "all", "any", "mean"] = "none"
+    """What becomes of the task that was replaced: `none`: it has ended as `degraded`; else it waits for its sub-tasks, and has
+    succeeded if all, any, or on the mean at least `enough` did."""
+    enough: Share = 0.5
+    """Mean score of the sub-tasks at which a task with `join = "mean"` has succeeded."""
+    climb: bool = True
+    """Whether a sub-task that passed leads to a try one rung up, unless few on its rung pass."""
 
 
 class Quota(Strict, frozen=True, kw_only=True):
-    """Leases at a time; 0 is no limit."""
+    """Sampler slots at a time."""
 
-    nominal: Annotated[int, Meta(ge=0)] = 0
+    nominal: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    """What the domain owns; 0 is no limit, or within a cohort nothing of its own."""
+    cohort: Annotated[str, Meta(max_length=128)] = ""
+    """Domains with the same word here lend one another what they do not use; empty: none."""
+    borrow: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    """What it may use of others in its cohort at most; unset: all they lend."""
+    lend: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    """What others in its cohort may use of it at most; unset: all of it."""
+
+
+class Request(Strict, frozen=True, kw_only=True):
+    """What one attempt needs."""
+
+    slots: Annotated[int, Meta(ge=1, le=4096)] = 1
+    """Sampler slots that a group holds."""
 
 
 class Deadline(Strict, frozen=True, kw_only=True):
     """Virtual deadline within the domain: first eligibility + min(slack * estimate, cap)."""
 
-    estimate_s: Positive = 5.0
-    slack: Positive = 4.0
-    cap_s: Positive = 600.0
+    estimate_s: Span = 5.0
+    slack: Annotated[float, Meta(gt=0.0, le=1e6)] = 4.0
+    cap_s: Span = 600.0
 
 
 class Reward(Strict, frozen=True, kw_only=True):
@@ -103,8 +143,14 @@ class Reward(Strict, frozen=True, kw_only=True):
 class Timeouts(Strict, frozen=True, kw_only=True):
     """Deadlines of the states an attempt goes through."""
 
-    lease_s: Positive = 30.0
-    verify_s: Positive = 120.0
+    lease_s: Bound = 30.0
+    """Silence after which an attempt is lost."""
+    attempt_s: Span = 7200.0
+    """From dispatch to the last sample, however often the lease is renewed."""
+    verify_s: Bound = 120.0
+    """From the samples, or from the last verified stage, to the verdicts."""
+    children_s: Span = 7200.0
+    """How long a task waits for its sub-tasks."""
 
 
 class Card(Strict, frozen=True, kw_only=True):
@@ -126,6 +172,7 @@ class Card(Strict, frozen=True, kw_only=True):
     retry: Retry = Retry()
     ladder: Ladder = Ladder()
     quota: Quota = Quota()
+    request: Request = Request()
     deadline: Deadline = Deadline()
     reward: Reward = Reward()
     timeouts: Timeouts = Timeouts()
@@ -151,9 +198,61 @@ def parse_card(text: str, where: str) -> Card:
         )
     if "{prompt}" not in card.prompt.template:
         raise CardError(f"{where}: prompt.template must contain {{prompt}}")
-    if list(card.ladder.steps) != sorted(card.ladder.steps, reverse=True):
-        raise CardError(f"{where}: ladder.steps must go down, got {list(card.ladder.steps)}")
+    _check_ladder(card, where)
+    _check_quota(card, where)
     return card
+
+
+def _check_quota(card: Card, where: str) -> None:
+    """What cannot be meant, or would keep every task of the domain from ever being dispatched."""
+    quota, slots = card.quota, card.request.slots
+    if not quota.cohort and (quota.borrow is not None or quota.lend is not None):
+        raise CardError(
+            f"{where}: quota.borrow and quota.lend need a quota.cohort to borrow from and lend to"
+        )
+    if quota.lend is not None and quota.lend > quota.nominal:
+        raise CardError(
+            f"{where}: quota.lend = {quota.lend} is more than quota.nominal = {quota.nominal}; lower it or leave it out"
+        )
+    most = quota.nominal + (quota.borrow or 0) if quota.cohort else quota.nominal
+    limited = quota.borrow is not None if quota.cohort else bool(quota.nominal)
+    if limited and slots > most:
+        raise CardError(
+            f"{where}: request.slots = {slots} is more than the quota's {most}, so that no task would ever fit; "
+            "raise the quota or lower request.slots"
+        )
+
+
+def rungs(ladder: Ladder) -> tuple[Step, ...]:
+    """The steps of a ladder as tables."""
+    return tuple(step if isinstance(step, Step) else Step(difficulty=step) for step in ladder.steps)
+
+
+def _check_ladder(card: Card, where: str) -> None:
+    """A ladder only goes down: each step is of lower difficulty than the one before, or gives more help at the same."""
+    level, help_given = float("inf"), 0
+    for number, step in enumerate(rungs(card.ladder)):
+        name = f"{where}: ladder.steps[{number}]"
+        gives = 2 if step.decompose else 1 if step.hint else 0
+        new = level if step.difficulty is None else step.difficulty
+        if step.difficulty is None and not gives:
+            raise CardError(f"{name} gives no difficulty, hint or decompose; a rung needs one")
+        if new > level or (new == level and gives <= help_given):
+            raise CardError(
+                f"{name} is not simpler than the step before, so the ladder would never end; "
+                "lower its difficulty, or give a hint or decompose"
+            )
+        if step.hint and "{prompt}" not in step.hint:
+            raise CardError(f"{name}.hint must contain {{prompt}}")
+        if "{start}" in step.hint and step.difficulty is None:
+            raise CardError(
+                f"{name}.hint has {{start}}, which needs a difficulty: only new draws have a gold answer"
+            )
+        if step.decompose and card.verifier.family != "stages":
+            raise CardError(f"{name} decomposes into stages, which family {card.verifier.family!r} has not")
+        if step.decompose and step.hint:
+            raise CardError(f"{name} has hint and decompose; make two steps of it")
+        level, help_given = new, gives
 
 
 def load_card(path: Path) -> Card:

@@ -39,6 +39,10 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     data: msgspec.Raw
 
 
+_encoders: dict[ContentType, msgspec.json.Encoder | msgspec.msgpack.Encoder] = {
+    JSON: msgspec.json.Encoder(),
+    MSGPACK: msgspec.msgpack.Encoder(),
+}
 _json = msgspec.json.Decoder(Envelope)
 _msgpack = msgspec.msgpack.Decoder(Envelope)
 _data: dict[tuple[ContentType, str, int], Any] = {}
@@ -58,19 +62,17 @@ def encode(
     content_type: ContentType = MSGPACK,
 ) -> bytes:
     """Bytes of `event` in its envelope."""
-    encoder: Any = msgspec.json if content_type == JSON else msgspec.msgpack
-    return bytes(
-        encoder.encode(
-            Envelope(
-                id=id,
-                type=event.type_name(),
-                version=event.VERSION,
-                key=key,
-                occurred_at=occurred_at,
-                producer=producer,
-                traceparent=traceparent,
-                data=msgspec.Raw(encoder.encode(event)),
-            )
+    encoder = _encoders[content_type]
+    return encoder.encode(
+        Envelope(
+            id=id,
+            type=event.type_name(),
+            version=event.VERSION,
+            key=key,
+            occurred_at=occurred_at,
+            producer=producer,
+            traceparent=traceparent,
+            data=msgspec.Raw(encoder.encode(event)),
         )
     )
 

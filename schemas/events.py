@@ -6,11 +6,22 @@ from schemas.assignments import AttemptAssigned, AttemptRevoked
 from schemas.base import Event
 from schemas.checkpoints import CheckpointPromoted, CheckpointPublished, CheckpointRejected
 from schemas.evaluations import EvaluationFinished, RegressionFound
+from schemas.grants import CreditsGranted, ShardReported
 from schemas.heartbeats import WorkerHeartbeat
 from schemas.journal import BatchFolded
 from schemas.rewards import StageVerified, TrajectoryVerified
+from schemas.snapshots import SnapshotStored
 from schemas.states import TaskState
-from schemas.tasks import DomainPaused, DomainResumed, QuotaChanged, TaskCancelled, TaskSubmitted
+from schemas.tasks import (
+    DomainDrained,
+    DomainPaused,
+    DomainResumed,
+    PoolDrained,
+    PoolResumed,
+    QuotaChanged,
+    TaskCancelled,
+    TaskSubmitted,
+)
 from schemas.trajectories import TrajectoryAbandoned, TrajectoryCompleted, TurnCompleted
 
 CURRENT: tuple[type[Event], ...] = (
@@ -18,6 +29,9 @@ CURRENT: tuple[type[Event], ...] = (
     TaskCancelled,
     DomainPaused,
     DomainResumed,
+    DomainDrained,
+    PoolDrained,
+    PoolResumed,
     QuotaChanged,
     AttemptAssigned,
     AttemptRevoked,
@@ -34,6 +48,9 @@ CURRENT: tuple[type[Event], ...] = (
     RegressionFound,
     WorkerHeartbeat,
     BatchFolded,
+    ShardReported,
+    CreditsGranted,
+    SnapshotStored,
 )
 """Today's version of every event."""
 
@@ -43,7 +60,16 @@ REGISTRY: dict[tuple[str, int], type[Event]] = {
 """(type name, version) -> struct; superseded versions are added beside the current ones."""
 
 BY_TOPIC: dict[str, tuple[type[Event], ...]] = {
-    "tasks": (TaskSubmitted, TaskCancelled, DomainPaused, DomainResumed, QuotaChanged),
+    "tasks": (
+        TaskSubmitted,
+        TaskCancelled,
+        DomainPaused,
+        DomainResumed,
+        DomainDrained,
+        PoolDrained,
+        PoolResumed,
+        QuotaChanged,
+    ),
     "assignments.standard": (AttemptAssigned, AttemptRevoked),
     "trajectories": (TrajectoryCompleted, TurnCompleted, TrajectoryAbandoned),
     "rewards": (TrajectoryVerified, StageVerified),
@@ -52,5 +78,7 @@ BY_TOPIC: dict[str, tuple[type[Event], ...]] = {
     "evaluations": (EvaluationFinished, RegressionFound),
     "heartbeats": (WorkerHeartbeat,),
     "journal": (BatchFolded,),
+    "grants": (ShardReported, CreditsGranted),
+    "snapshots": (SnapshotStored,),
 }
 """What each topic carries; the other pools' assignments are as `assignments.standard`."""

@@ -15,7 +15,10 @@ class Released(Data, frozen=True, kw_only=True):
     """A lease given back since the last heartbeat."""
 
     lease_id: str
-    reason: Literal["finished", "abandoned"]
+    reason: Literal["finished", "abandoned", "killed"]
+    """`killed`: working on it ended the engine or the worker, by running out of memory for instance."""
+    detail: str = ""
+    """What happened, one line."""
 
 
 class WorkerHeartbeat(Event, frozen=True, kw_only=True):
@@ -26,6 +29,8 @@ class WorkerHeartbeat(Event, frozen=True, kw_only=True):
     pool: str = ""
     slots: Annotated[int, Meta(ge=0)] = 0
     """Groups (samplers) or jobs (verifiers) it can hold at a time."""
+    tokens: Annotated[int, Meta(ge=0)] = 0
+    """Tokens that a sampler can hold at a time, all its groups together; 0: no limit."""
     leases: tuple[str, ...] = ()
     released: tuple[Released, ...] = ()
     draining: bool = False
@@ -38,5 +43,7 @@ class WorkerHeartbeat(Event, frozen=True, kw_only=True):
     """`topic/partition` -> next offset to read."""
     stats: dict[str, float] = {}
     """Counters and gauges for the live view (tokens, jobs, faults)."""
+    ended: Literal["", "exit", "signal", "memory"] = ""
+    """Said by whoever supervises the worker when it is gone: how it ended; `memory`: for want of memory."""
     pid: int = 0
     started_at: float = 0.0

@@ -12,12 +12,11 @@ def digest(data: bytes) -> str:
 
 def derive(kind: str, *parts: str | int) -> str:
     """A 24-digit id for `kind` made from `parts`; parts are length-prefixed, so no two lists of parts collide."""
-    hasher = hashlib.sha256(kind.encode())
+    joined = kind.encode()
     for part in parts:
         raw = str(part).encode()
-        hasher.update(f"\n{len(raw)}:".encode())
-        hasher.update(raw)
-    return hasher.hexdigest()[:24]
+        joined += b"\n%d:%b" % (len(raw), raw)
+    return hashlib.sha256(joined).hexdigest()[:24]
 
 
 def group_id(task_id: str, attempt: int) -> str:

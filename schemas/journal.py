@@ -28,5 +28,8 @@ class BatchFolded(Event, frozen=True, kw_only=True):
     ranges: tuple[Range, ...] = ()
     epoch: int = 0
     """Incarnation of the scheduler that wrote it."""
+    shard: int = 0
+    shards: int = 1
+    """Into how many shards the domains were divided; a log has one number from its beginning."""
     caught_up: bool = True
     """False while the scheduler reads a backlog: nothing expires and nothing is dispatched in such a batch."""

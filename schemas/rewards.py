@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -31,6 +31,8 @@ class TrajectoryVerified(Event, frozen=True, kw_only=True):
     worker: str = ""
     cached: bool = False
     """The verdict was computed before, for the same task and the same submission."""
+    fault: Literal["", "killed"] = ""
+    """With an `infra` verdict: `killed` when no worker survived judging the record."""
     queued_s: float = 0.0
     duration_s: float = 0.0
     batch: str = ""
@@ -39,10 +41,28 @@ class TrajectoryVerified(Event, frozen=True, kw_only=True):
 
 
 class StageVerified(Event, frozen=True, kw_only=True):
-    """One verified stage of a long-horizon task; the trajectory's verdict follows in its own event."""
+    """One committed stage of a long-horizon task, said as soon as it is; the trajectory's verdict follows in its own event.
+
+    The event's id is made from trajectory and stage: said again (after a crash, or by another worker) it changes nothing.
+    """
 
     trajectory_id: str
     task_id: str
     attempt: int
     stage: Annotated[int, Meta(ge=0)]
     result: StageResult
+    domain: str = ""
+    group_id: str = ""
+    index: int = 0
+    lease_id: str = ""
+    stages: Annotated[int, Meta(ge=0)] = 0
+    """Stages of the task, in all."""
+    snapshot: str = ""
+    """Address of the state from which the next stage starts, kept until the verdict is out; empty when it is the first's."""
+    worker: str = ""
+    """The verifier that ran the stage, which need not be the one that says so."""
+    runs: Annotated[int, Meta(ge=0)] = 0
+    """Jail runs that it took; 0 for a stage that was skipped, or whose verdict was known before."""
+    duration_s: Annotated[float, Meta(ge=0.0)] = 0.0
+    note: str = ""
+    """Why it was run although it had been committed before, if it was."""

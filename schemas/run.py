@@ -7,10 +7,13 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from schemas.cards import Layer
+
 Count = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0.0)]
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
+Ratio = Annotated[float, Meta(gt=0.0, le=1000.0)]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,6 +67,29 @@ class Scheduler(Section, frozen=True, kw_only=True):
     """Ready tasks a domain at most; more are rejected with a reason."""
     half_life_s: Seconds = 300.0
     """Half-life of the service seconds that fair order compares."""
+    verify_backlog: Whole = 512
+    """Samples under way for each slot of the verifiers at most, so that sampling never runs away from them; 0: any number."""
+    shards: Annotated[int, Meta(ge=1, le=256)] = 1
+    """Parts that the domains are divided into, each with a journal and a state of its own; fixed when the log is begun."""
+    replicas: Count = 1
+    """Scheduler processes of a run; they share the shards, and those without one stand by."""
+    ownership_s: Annotated[float, Meta(ge=1.0, le=300.0)] = 6.0
+    """Silence after which the shards of a scheduler process pass to another."""
+    snapshot_s: Seconds = 300.0
+    """Seconds between two snapshots in the blob store."""
+    snapshots: Annotated[int, Meta(ge=1, le=100)] = 2
+    """Snapshots a shard keeps; the log is kept from the oldest of them on."""
+    log_days: Annotated[float, Meta(ge=0.0)] = 30.0
+    """Days that the log is kept even where no snapshot needs it any more."""
+    mix: Literal["weights", "variance"] = "weights"
+    """How a layer's domains share its training groups: by the cards' weights, or by these and where rewards vary most."""
+    layers: dict[Layer, Ratio] = {}
+    """Ratios in which layers share the training groups that teach something, e.g. `{foundation = 3, tool = 1}`, one for every
+    layer that has domains; empty: the cards' weights alone."""
+    mix_floor: Annotated[float, Meta(gt=0.0, le=1.0)] = 0.25
+    """Part of its share by weight that a domain keeps, however little its groups teach."""
+    mix_window: tuple[Fraction, Fraction] = (0.05, 0.95)
+    """Domains whose mean score is outside are too hard or too easy: `variance` gives them the floor."""
 
 
 class Sampler(Section, frozen=True, kw_only=True):
@@ -113,6 +139,8 @@ class Verifier(Section, frozen=True, kw_only=True):
     """Memory of one worker, the interpreter included; a check that needs more is ended."""
     recycle: Whole = 2000
     """Answers after which a worker is replaced; 0: only when it has grown to half of `check_memory_mib`."""
+    progress_keep_s: Seconds = 259_200.0
+    """How long the progress of a long answer is kept after its last stage; its snapshots go with the verdict."""
 
 
 class Trainer(Section, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ State = Literal[
     "running",
     "verifying",
     "backoff",
+    "waiting",
     "succeeded",
     "failed",
     "degraded",
@@ -24,6 +25,27 @@ State = Literal[
 ]
 TERMINAL: frozenset[State] = frozenset({"succeeded", "failed", "degraded", "dead", "cancelled", "rejected"})
 """`rejected`: never admitted (unknown domain, conflicting idempotency key); counts as submitted and ended."""
+
+Cause = Literal[
+    "",
+    "failed",
+    "timeout",
+    "lost",
+    "killed",
+    "drained",
+    "replaced",
+    "children",
+    "cancelled",
+    "unknown_domain",
+    "unknown_pool",
+    "too_large",
+    "domain_full",
+    "key_reused",
+    "id_taken",
+    "underivable",
+    "never_fits",
+]
+"""`killed`: the task ended its workers, out of memory mostly. From `unknown_domain` on: why a submission was rejected."""
 
 
 class TaskState(Event, frozen=True, kw_only=True):
@@ -37,10 +59,19 @@ class TaskState(Event, frozen=True, kw_only=True):
     failures: int = 0
     losses: int = 0
     """Attempts lost to infrastructure."""
+    timeouts: int = 0
+    """Attempts that ran and did not finish in their time."""
     score: float | None = None
-    """Mean score of the deciding attempt's valid members."""
+    """Mean score of the deciding attempt's valid members, or what the children's scores join to."""
     reason: str = ""
+    cause: Cause = ""
+    """What the last attempt, or the task, ended of: the reason in one word, for programs."""
+    level: int = 0
+    """Rungs down the card's ladder."""
     parent: str = ""
     children: tuple[str, ...] = ()
     batch: str = ""
     updated_at: float = 0.0
+    shard: int = 0
+    epoch: int = 0
+    """Incarnation of that shard's scheduler that wrote it; what comes after a newer one in a partition is ignored."""

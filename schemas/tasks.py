@@ -65,6 +65,8 @@ class Task(Data, frozen=True, kw_only=True):
     """Set when the task must be sampled from one exact checkpoint, as evaluations are."""
     batch: str = ""
     """Free label by which a producer finds its tasks again (an evaluation's id, a submission's name)."""
+    pool: Annotated[str, Meta(max_length=128)] = ""
+    """Sampler pool that must serve the task; the run's pool if empty."""
 
 
 class TaskSubmitted(Event, frozen=True, kw_only=True):
@@ -79,6 +81,12 @@ class TaskSubmitted(Event, frozen=True, kw_only=True):
     """Id of the task this one simplifies."""
     level: Annotated[int, Meta(ge=0, le=16)] = 0
     """Rungs down the card's ladder; 0 for a task that was submitted as it is."""
+    origin: Difficulty | None = None
+    """Difficulty of the task at the top of the ladder, for sub-tasks."""
+    climb: bool = False
+    """A new try one rung up, after a simpler task passed; it has no sub-tasks of its own."""
+    again: Annotated[str, Meta(max_length=128)] = ""
+    """Id of the ended task that this one repeats on demand: it is admitted even if their batch was cancelled since."""
 
 
 class TaskCancelled(Event, frozen=True, kw_only=True):
@@ -102,11 +110,36 @@ class DomainResumed(Event, frozen=True, kw_only=True):
     domain: Name
 
 
+class DomainDrained(Event, frozen=True, kw_only=True):
+    """Dispatch nothing more of a domain and take back what runs; its tasks wait for `DomainResumed`, at no cost to them."""
+
+    domain: Name
+    reason: str = ""
+
+
+class PoolDrained(Event, frozen=True, kw_only=True):
+    """Give no more leases to a sampler pool; what runs goes on."""
+
+    pool: Name
+    reason: str = ""
+
+
+class PoolResumed(Event, frozen=True, kw_only=True):
+    """Give leases to a drained pool again."""
+
+    pool: Name
+
+
 class QuotaChanged(Event, frozen=True, kw_only=True):
-    """At most `nominal` leases at a time for a domain; 0 lifts the limit."""
+    """What a domain owns of the sampler slots, may borrow of its cohort and lends to it. See `schemas.cards.Quota`."""
 
     domain: Name
     nominal: Annotated[int, Meta(ge=0)]
+    """0 lifts the limit; within a cohort, the domain then owns nothing."""
+    borrow: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    """Unset: as it was."""
+    lend: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    """Unset: as it was."""
 
 
 def spec_bytes(task: Task) -> bytes:

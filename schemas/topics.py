@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from schemas.base import Data
 
 DAY_MS = 86_400_000
@@ -17,6 +19,8 @@ class Topic(Data, frozen=True, kw_only=True):
     max_message_bytes: int = 1_048_576
     dead_letters: bool = True
     """Whether `<name>.dlq` exists beside it."""
+    guarded: bool = False
+    """The scheduler rebuilds its state from it: the broker deletes nothing by itself, the scheduler what it needs no more."""
 
     def config(self) -> dict[str, str]:
         """Broker settings of the topic."""
@@ -32,14 +36,17 @@ class Topic(Data, frozen=True, kw_only=True):
         return settings
 
 
-TASKS = Topic(name="tasks", partitions=6)
+TASKS = Topic(name="tasks", partitions=6, retention_ms=-1, guarded=True)
 TRAJECTORIES = Topic(name="trajectories", partitions=6, max_message_bytes=8_388_608)
-REWARDS = Topic(name="rewards", partitions=6)
-CHECKPOINTS = Topic(name="checkpoints", partitions=1, retention_ms=-1)
+REWARDS = Topic(name="rewards", partitions=6, retention_ms=-1, guarded=True)
+CHECKPOINTS = Topic(name="checkpoints", partitions=1, retention_ms=-1, guarded=True)
 TASK_STATES = Topic(name="task-states", partitions=6, cleanup="compact", dead_letters=False)
 EVALUATIONS = Topic(name="evaluations", partitions=1, retention_ms=-1, dead_letters=False)
-HEARTBEATS = Topic(name="heartbeats", partitions=2)
-JOURNAL = Topic(name="journal", partitions=1)
+HEARTBEATS = Topic(name="heartbeats", partitions=2, retention_ms=-1, guarded=True)
+JOURNAL = Topic(name="journal", partitions=1, retention_ms=-1, guarded=True)
+"""One partition for each shard of the scheduler."""
+GRANTS = Topic(name="grants", partitions=1, retention_ms=-1, dead_letters=False, guarded=True)
+SNAPSHOTS = Topic(name="snapshots", partitions=1, retention_ms=-1, dead_letters=False)
 POOLS: tuple[str, ...] = ("standard", "fast")
 """Sampler pools of a default installation."""
 
@@ -60,8 +67,13 @@ def dead_letters(name: str) -> Topic:
     )
 
 
-def all_topics(pools: tuple[str, ...] = POOLS) -> tuple[Topic, ...]:
-    """Every topic of an installation with these sampler pools, dead-letter topics included."""
+def journal(shards: int) -> Topic:
+    """The journal of an installation with that many shards."""
+    return msgspec.structs.replace(JOURNAL, partitions=max(shards, JOURNAL.partitions))
+
+
+def all_topics(pools: tuple[str, ...] = POOLS, shards: int = 1) -> tuple[Topic, ...]:
+    """Every topic of an installation with these sampler pools and shards, dead-letter topics included."""
     sources = (
         TASKS,
         *(assignments(pool) for pool in pools),
@@ -71,6 +83,8 @@ def all_topics(pools: tuple[str, ...] = POOLS) -> tuple[Topic, ...]:
         TASK_STATES,
         EVALUATIONS,
         HEARTBEATS,
-        JOURNAL,
+        journal(shards),
+        GRANTS,
+        SNAPSHOTS,
     )
     return sources + tuple(dead_letters(topic.name) for topic in sources if topic.dead_letters)

@@ -22,10 +22,11 @@ from aiokafka.errors import (
     UnknownMemberIdError,
 )
 
+from services.runtime import faults
 from services.runtime.closing import close
 from services.runtime.errors import Unavailable
 from services.runtime.topics import admin
-from services.runtime.window import Ledger, parse_deliveries
+from services.runtime.window import Ledger, parse_deliveries, parse_finished
 from services.runtime.wire import RawRecord
 
 JOIN_S = 30.0
@@ -54,6 +55,7 @@ STATS = (
     "rebalances",
     "redelivered",
     "ignored",
+    "skipped",
 )
 
 log = logging.getLogger(__name__)
@@ -150,7 +152,8 @@ class Assignment(ConsumerRebalanceListener):  # type: ignore[misc]
                 self.ledgers[tp] = Ledger(offset)
             else:
                 counts = parse_deliveries(committed.offset, committed.metadata or "")
-                self.ledgers[tp] = Ledger(committed.offset, counts)
+                finished = parse_finished(committed.offset, committed.metadata or "")
+                self.ledgers[tp] = Ledger(committed.offset, counts, finished)
 
     async def commit(self, *, survived: bool = False, deadline_s: float = COMMIT_S) -> None:
         """Commit what changed; a failed commit is counted, for the next one carries the same.
@@ -165,6 +168,7 @@ class Assignment(ConsumerRebalanceListener):  # type: ignore[misc]
         due = {tp: what for tp, what in now.items() if self._committed.get(tp) != what}
         if not due or self.consumer is None:
             return
+        faults.at("consumer:before-commit")
         try:
             await asyncio.wait_for(self.consumer.commit(due), deadline_s)
         except MOVED as error:

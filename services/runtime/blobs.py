@@ -41,7 +41,7 @@ class Blobs:
         self._url = str(Path(root).resolve()) if self._local else self._fs.unstrip_protocol(self._root)
 
     def put(self, data: bytes) -> BlobRef:
-        """Store `data`, and return where it is; storing the same again changes nothing.
+        """Store `data`, and return where it is; storing the same again changes nothing, and mends a damaged blob.
 
         Raises:
             BlobError: the store does not take it.
@@ -49,7 +49,7 @@ class Blobs:
         name = digest(data)
         path = self._path(name)
         try:
-            if not (self._fs.exists(path) and self._fs.size(path) == len(data)):
+            if not self._holds(path, data):
                 self._write(path, data)
         except OSError as error:
             raise BlobError(f"blob store {self._url}: cannot write: {error}") from error
@@ -100,6 +100,13 @@ class Blobs:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name[:2]}/{name}"
+
+    def _holds(self, path: str, data: bytes) -> bool:
+        """Whether what is stored there is `data`: by its content, for a damaged blob can have the right size."""
+        try:
+            return self._fs.size(path) == len(data) and bytes(self._fs.cat_file(path)) == data
+        except FileNotFoundError:
+            return False
 
     def _write(self, path: str, data: bytes) -> None:
         """A reader sees the whole blob or none: object stores write so by nature, a folder by renaming."""

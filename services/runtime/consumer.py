@@ -76,7 +76,8 @@ class WorkConsumer:
         self._alone: tuple[Ledger, int] | None = None
         self._progress = asyncio.Event()
         self.stats: dict[str, float] = dict.fromkeys(STATS, 0.0)
-        """Counters: `ignored` is work finished after its partition was revoked; `redelivered` counts records."""
+        """Counters: `ignored` is work finished after its partition was revoked; `redelivered` counts records, `skipped` those
+        that came again because an older one was unfinished, though they were done themselves."""
         self._mine = Assignment(kafka, self._group, self.stats, self._forget)
 
     @property
@@ -185,10 +186,10 @@ class WorkConsumer:
         ledgers = dict(self._mine.ledgers)
         if self._suspect(portion[0]):
             self._alone = ledgers[partition_of(portion[0])], portion[0].offset
-        for raw in portion:
-            ledgers[partition_of(raw)].take(raw.offset)
+        taken = [raw for raw in portion if ledgers[partition_of(raw)].take(raw.offset)]
+        self.stats["skipped"] += len(portion) - len(taken)
         await self._mine.commit()
-        for raw in portion:
+        for raw in taken:
             tp = partition_of(raw)
             ledger = ledgers[tp]
             if not self._mine.holds(tp, ledger):
@@ -231,6 +232,19 @@ class WorkConsumer:
         progress = asyncio.ensure_future(self._progress.wait())
         await asyncio.wait({progress, stopping}, timeout=COMMIT_S, return_when=asyncio.FIRST_COMPLETED)
         progress.cancel()
+
+    def progressed(self, record: Record) -> None:
+        """The work on an unfinished record has come further, durably: what its deliveries cost so far does not count.
+
+        It is no suspect any more either, so that others are handed out beside it.
+        """
+        tp = TopicPartition(self._prefix + record.topic, record.partition)
+        ledger = self._mine.ledgers.get(tp)
+        if ledger is None or not ledger.progressed(record.offset):
+            return  # taken from us meanwhile
+        if self._alone == (ledger, record.offset):
+            self._alone = None
+            self._progress.set()
 
     def _forget(self) -> None:
         self._held.clear()

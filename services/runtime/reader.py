@@ -15,12 +15,13 @@ from services.runtime.cursor import Cursor, OffsetLost
 from services.runtime.deadletters import bury
 from services.runtime.errors import Unavailable
 from services.runtime.producer import Producer
-from services.runtime.topics import partition_counts
+from services.runtime.topics import TopicError, partition_counts
 from services.runtime.wire import DecodeError, RawRecord, Record, UnknownEvent, unpack
 
 __all__ = ["LogReader", "OffsetLost", "Start"]
 
 START_S = 30.0
+WAIT_MS = 250
 Start = Mapping[str, int] | Literal["earliest", "latest"]
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,13 @@ class LogReader:
         *,
         start: Start = "earliest",
         producer: Producer | None = None,
+        partition: int | None = None,
+        wait_ms: int = WAIT_MS,
     ) -> None:
-        """`topics` without prefix.
+        """`topics` without prefix; `partition`: that one of each topic only, all unless given.
+
+        `wait_ms`: how long the broker may hold a request for which it has nothing. A record that comes to a partition which
+        the request in flight does not name is seen that much later.
 
         `start` maps `topic/partition` to the first offset to read; partitions it leaves out are
         read from their beginning. With a `producer`, what cannot be read becomes a dead letter; without, it is skipped.
@@ -45,9 +51,12 @@ class LogReader:
         self._kafka, self._prefix, self._topics = kafka, prefix, list(topics)
         self._start: Start = start
         self._producer = producer
+        self._partition, self._wait_ms = partition, wait_ms
         self._consumer: Any = None
         self._positions: dict[TopicPartition, int] = {}
         self._cursors: dict[TopicPartition, Cursor] = {}
+        self.beginnings: dict[str, int] = {}
+        """`topic/partition` -> where it began when the reader was started."""
         self.stats: dict[str, float] = dict.fromkeys(("records", "dead_letters", "unknown", "skipped"), 0.0)
 
     async def start(self) -> None:
@@ -59,8 +68,17 @@ class LogReader:
         """
         counts = await partition_counts(self._kafka, [self._prefix + topic for topic in self._topics])
         partitions = [
-            TopicPartition(topic, index) for topic, count in counts.items() for index in range(count)
+            TopicPartition(topic, index)
+            for topic, count in counts.items()
+            for index in range(count)
+            if self._partition in (None, index)
         ]
+        if self._partition is not None and len(partitions) < len(counts):
+            short = min(counts, key=lambda topic: counts[topic])
+            raise TopicError(
+                f"topic {short} has {counts[short]} partitions, number {self._partition} is needed; "
+                "add partitions to it, or use another prefix"
+            )
         if not isinstance(self._start, str):
             for name in self._start.keys() - {self._name(tp) for tp in partitions}:
                 if name.rpartition("/")[0] in self._topics:
@@ -71,7 +89,7 @@ class LogReader:
             enable_auto_commit=False,
             auto_offset_reset="none",
             max_partition_fetch_bytes=16 << 20,
-            fetch_max_wait_ms=250,
+            fetch_max_wait_ms=self._wait_ms,
         )
         try:
             await asyncio.wait_for(consumer.start(), START_S)
@@ -181,10 +199,12 @@ class LogReader:
         chosen = dict(self._start) if not isinstance(self._start, str) else {}
         if not partitions:
             return {}
-        ask = consumer.end_offsets if self._start == "latest" else consumer.beginning_offsets
-        positions = {
-            tp: int(offset) for tp, offset in (await asyncio.wait_for(ask(partitions), START_S)).items()
-        }
+        begins = await asyncio.wait_for(consumer.beginning_offsets(partitions), START_S)
+        positions = {tp: int(offset) for tp, offset in begins.items()}
+        self.beginnings = {self._name(tp): offset for tp, offset in positions.items()}
+        if self._start == "latest":
+            ends = await asyncio.wait_for(consumer.end_offsets(partitions), START_S)
+            positions = {tp: int(offset) for tp, offset in ends.items()}
         for tp in partitions:
             positions[tp] = chosen.get(self._name(tp), positions[tp])
             consumer.seek(tp, positions[tp])

@@ -13,14 +13,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from schemas.topics import POOLS, Topic, all_topics
+from services.runtime import retention
 from services.runtime.errors import Unavailable
+from services.runtime.retention import TopicError
+
+__all__ = ["TopicError", "admin", "create", "partition_counts"]
 
 DEADLINE_S = 30.0
 log = logging.getLogger(__name__)
-
-
-class TopicError(Unavailable):
-    """A topic is missing or not as declared."""
 
 
 @asynccontextmanager
@@ -46,14 +46,18 @@ async def admin(kafka: str) -> AsyncIterator[Any]:
             log.warning("the admin client did not close cleanly: %s", error or type(error).__name__)
 
 
-async def create(kafka: str, prefix: str, pools: Iterable[str] = POOLS, *, replication: int = 1) -> None:
-    """Make every topic of an installation with these sampler pools that does not exist yet.
+async def create(
+    kafka: str, prefix: str, pools: Iterable[str] = POOLS, *, shards: int = 1, replication: int = 1
+) -> None:
+    """Make every topic of an installation with these sampler pools and shards that does not exist yet.
+
+    What the broker would delete by itself although the scheduler needs it is kept from now on, and said so.
 
     Raises:
-        TopicError: the broker refuses a topic, or one exists with fewer partitions than declared.
+        TopicError: the broker refuses a topic, or one exists with fewer partitions or a shorter retention than declared.
         Unavailable: no broker answers.
     """
-    declared = {prefix + topic.name: topic for topic in all_topics(tuple(pools))}
+    declared = {prefix + topic.name: topic for topic in all_topics(tuple(pools), shards)}
     async with admin(kafka) as client:
         there = set(await client.list_topics())
         missing = {name: topic for name, topic in declared.items() if name not in there}
@@ -68,6 +72,8 @@ async def create(kafka: str, prefix: str, pools: Iterable[str] = POOLS, *, repli
                         f"topic {name}: the broker refused it: {detail[0] if detail and detail[0] else error.__name__}"
                     )
         counts = await _counts(client, list(declared))
+        kept = {name: topic for name, topic in declared.items() if name not in missing}
+        await retention.align(client, kept)
     for name, topic in declared.items():
         if counts[name] < topic.partitions:
             raise TopicError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import cache
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -50,8 +50,7 @@ class RawRecord(Protocol):
     headers: Any
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One decoded record."""
 
     topic: str
@@ -92,14 +91,19 @@ def pack(
         traceparent=traceparent,
         content_type=content_type,
     )
-    headers = [
-        ("type", event.type_name().encode()),
-        ("schema", str(event.VERSION).encode()),
-        ("content-type", content_type.encode()),
-    ]
+    headers = [*_headers(event.type_name(), event.VERSION, content_type)]
     if traceparent:
         headers.append(("traceparent", traceparent.encode()))
     return value, headers
+
+
+@cache
+def _headers(name: str, version: int, content_type: ContentType) -> tuple[tuple[str, bytes], ...]:
+    return (
+        ("type", name.encode()),
+        ("schema", str(version).encode()),
+        ("content-type", content_type.encode()),
+    )
 
 
 def unpack(raw: RawRecord, prefix: str = "", *, redelivered: int = 0) -> Record:

@@ -3,7 +3,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.runtime.window import METADATA_LIMIT, Ledger, parse_deliveries, render_deliveries
+from services.runtime.window import (
+    METADATA_LIMIT,
+    Ledger,
+    parse_deliveries,
+    parse_finished,
+    render_deliveries,
+)
 
 GAPS = st.lists(st.integers(1, 4), min_size=1, max_size=40)
 
@@ -60,3 +66,28 @@ def test_too_many_counts_keep_the_head(step: int, length: int, seed: int) -> Non
 @given(st.text(max_size=200))
 def test_foreign_metadata_is_harmless(text: str) -> None:
     parse_deliveries(7, text)
+    parse_finished(7, text)
+
+
+@given(
+    start=st.integers(0, 10**6),
+    lives=st.lists(st.lists(st.integers(0, 29), max_size=25), min_size=1, max_size=6),
+    reach=st.lists(st.integers(0, 30), min_size=6, max_size=6),
+)
+def test_over_many_lives_nothing_is_done_twice_and_nothing_left_out(
+    start: int, lives: list[list[int]], reach: list[int]
+) -> None:
+    """Each life takes a while of the partition, finishes some of it and dies with its last commit made."""
+    finished: set[int] = set()
+    committed, text = start, ""
+    for ends, far in zip(lives, reach, strict=False):
+        ledger = Ledger(committed, parse_deliveries(committed, text), parse_finished(committed, text))
+        for offset in range(committed, start + far):
+            assert ledger.take(offset) == (offset not in finished)
+        for offset in ends:
+            if ledger.finish(start + offset):
+                finished.add(start + offset)
+        committed, text = ledger.committable, ledger.metadata()
+        assert all(offset in finished for offset in range(start, committed))
+        known = {offset for first, end in parse_finished(committed, text) for offset in range(first, end)}
+        assert known == {offset for offset in finished if offset >= committed}

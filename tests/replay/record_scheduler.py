@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 
 from schemas.base import Event
-from schemas.cards import Ladder, Retry
+from schemas.cards import Ladder, Retry, Timeouts
 from schemas.checkpoints import CheckpointPublished
 from schemas.events import REGISTRY
 from schemas.heartbeats import Released, WorkerHeartbeat
 from schemas.ids import digest, trajectory_id
-from schemas.rewards import TrajectoryVerified
+from schemas.rewards import StageVerified, TrajectoryVerified
 from schemas.tasks import (
     DomainPaused,
     DomainResumed,
@@ -28,7 +28,7 @@ from schemas.tasks import (
     TaskCancelled,
     TaskSubmitted,
 )
-from schemas.verdicts import Part, infra, scored
+from schemas.verdicts import Part, StageResult, infra, scored
 from services.scheduler.effects import Assign, Derive, Effect
 from services.scheduler.fold import Batch, Input, step
 from services.scheduler.policies import Policies, Policy
@@ -41,6 +41,11 @@ TABLE = Policies(
         "lists": Policy(weight=2.0, retry=Retry(failures=1, backoff_s=0.5, backoff_max_s=4.0)),
         "files": Policy(ladder=Ladder(steps=(0.5, 0.0), children=2), nominal=3),
         "boxes": Policy(retry=Retry(infra=0), weight=0.5),
+        "stairs": Policy(
+            retry=Retry(timeouts=0, backoff_s=0.5),
+            ladder=Ladder(steps=(0.4, 0.2), children=2, join="any"),
+            timeouts=Timeouts(children_s=40.0),
+        ),
     },
     group_size=3,
     groups_per_step=6,
@@ -121,10 +126,20 @@ class World:
             if isinstance(effect, Assign) and self.rng.random() > 0.05:
                 self.held[effect.event.lease_id] = (now + self.rng.uniform(0.2, 8.0), effect)
             elif isinstance(effect, Derive):
-                task = Task(
-                    id=effect.child_id, domain=effect.parent.domain, prompt="p", difficulty=effect.difficulty
+                if effect.awaited and self.rng.random() < 0.1:
+                    self.queue.append(TaskCancelled(task_id=effect.child_id, reason="cannot be made"))
+                    continue
+                difficulty = effect.parent.difficulty if effect.difficulty is None else effect.difficulty
+                task = msgspec.structs.replace(effect.parent, id=effect.child_id, difficulty=difficulty)
+                self.queue.append(
+                    TaskSubmitted(
+                        task=task,
+                        parent=effect.parent.id,
+                        level=effect.level,
+                        origin=effect.origin,
+                        climb=effect.climb,
+                    )
                 )
-                self.queue.append(TaskSubmitted(task=task, parent=effect.parent.id, level=effect.level))
 
     def work(self, now: float) -> None:
         """Finish what is due."""
@@ -136,6 +151,7 @@ class World:
             lost = self.rng.random() < 0.1
             self.released.append(Released(lease_id=lease, reason="abandoned" if lost else "finished"))
             for index in range(effect.event.group_size):
+                self.queue += [self._stage(effect, index, number) for number in range(self.rng.randint(0, 2))]
                 self.queue += [self._verdict(effect, index, lost=lost)] * self.rng.choice(
                     [0, 1, 1, 1, 1, 1, 1, 2]
                 )
@@ -164,6 +180,18 @@ class World:
             policy = PolicyRef(version=self.version, uri="u", digest="d")
             chosen.append(CheckpointPublished(run="run", policy=policy, step=self.version))
         return chosen
+
+    def _stage(self, effect: Assign, index: int, number: int) -> StageVerified:
+        result = StageResult(name="s", weight=1.0, score=1.0, passed=True, snapshot=f"s{number}")
+        event = effect.event
+        return StageVerified(
+            trajectory_id=trajectory_id(event.task.id, event.attempt, index),
+            task_id=event.task.id,
+            domain=event.task.domain,
+            attempt=event.attempt,
+            stage=number,
+            result=result,
+        )
 
     def _verdict(self, effect: Assign, index: int, *, lost: bool) -> TrajectoryVerified:
         event = effect.event
@@ -194,7 +222,7 @@ def record(seed: int = 9, turns: int = 240) -> Recording:
             now += 45.0  # the scheduler was away
         events: list[Event] = world.take()
         if seq % 3 == 0:
-            domain = rng.choice(["lists", "files", "boxes", "lists", "nowhere"])
+            domain = rng.choice(["lists", "files", "boxes", "stairs", "stairs", "nowhere"])
             task = Task(
                 id=f"t{rng.randint(0, 150)}",
                 domain=domain,
@@ -209,6 +237,8 @@ def record(seed: int = 9, turns: int = 240) -> Recording:
             events.append(rng.choice([DomainPaused(domain="boxes"), DomainResumed(domain="boxes")]))
         if seq % 60 == 0:
             events.append(QuotaChanged(domain="files", nominal=rng.randint(1, 4)))
+        if seq % 70 == 0:
+            events.append(WorkerHeartbeat(worker="w", service="sampler", pool="standard", ended="memory"))
         events.append(world.heartbeat(slots=6, draining=100 <= seq < 110))
         inputs = tuple(Input(event=event, at=now - 0.05, trace=f"trace-{seq}") for event in events)
         epoch = 1 + (seq >= 80) + (seq >= 160)

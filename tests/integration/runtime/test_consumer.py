@@ -68,6 +68,9 @@ class Worker:
     def take(self, record: Record, done: Done) -> None:
         self.got.append((record, done))
 
+    def has(self, count: int) -> Callable[[], bool]:
+        return lambda: len(self.got) == count
+
     @property
     def reasons(self) -> list[int]:
         return [int(record.event.reason) for record, _ in self.got if isinstance(record.event, DomainPaused)]
@@ -324,3 +327,30 @@ async def raw_records(kafka: str, topic: str, count: int) -> list[Any]:
         return found
     finally:
         await consumer.stop()
+
+
+def test_a_long_record_that_gets_on_is_no_suspect_and_costs_the_others_nothing(
+    kafka: str, prefix: str
+) -> None:
+    async def test() -> None:
+        async with producing(kafka, prefix) as producer:
+            await write(producer, 1)
+            for life in range(4):  # more than any record may cost that does not get on
+                worker = await Worker(kafka, prefix, producer).__aenter__()
+                await until(worker.has(1))
+                record, _ = worker.got[0]
+                assert (worker.reasons[0], record.redelivered) == (0, 0)
+                await write(producer, 3)
+                worker.consumer.progressed(record)
+                await until(worker.has(4))
+                for _, done in worker.got[1:]:
+                    done()
+                assert worker.consumer.stats["skipped"] == 3 * life
+                await asyncio.sleep(0.5)  # to the next commit
+                await worker.kill()
+            async with Worker(kafka, prefix, producer) as last:
+                await until(lambda: len(last.got) == 1 and last.consumer.stats["skipped"] == 12)
+                last.got[0][1]()
+            assert await committed(kafka, prefix) == 13
+
+    go(test)

@@ -34,6 +34,27 @@ def test_damage_is_found(tmp_path: Path) -> None:
         store.get(ref)
 
 
+@pytest.mark.parametrize("damage", [b"PAYLOAD", b"short", b""])
+@pytest.mark.parametrize("scheme", ["folder", "memory"])
+def test_storing_again_mends_what_was_damaged(tmp_path: Path, scheme: str, damage: bytes) -> None:
+    url = str(tmp_path / "blobs") if scheme == "folder" else f"memory://{tmp_path.name}"
+    store = Blobs(url)
+    ref = store.put(b"payload")
+    store._fs.pipe_file(store._path(ref.digest), damage)
+    with pytest.raises(BlobError, match="damaged"):
+        store.get(ref)
+    assert store.put(b"payload") == ref
+    assert store.get(ref) == b"payload"
+
+
+def test_storing_again_writes_nothing_when_all_is_well(tmp_path: Path) -> None:
+    store = Blobs(str(tmp_path))
+    path = Path(store.put(b"payload").uri)
+    before = path.stat().st_ino
+    store.put(b"payload")
+    assert path.stat().st_ino == before
+
+
 def test_no_partial_file_is_left(tmp_path: Path) -> None:
     ref = Blobs(str(tmp_path)).put(b"x" * 100_000)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [Path(ref.uri)]

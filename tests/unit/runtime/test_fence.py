@@ -1,0 +1,46 @@
+"""A replaced scheduler's late records change nothing for a reader; order across partitions proves nothing."""
+
+from __future__ import annotations
+
+from schemas.base import Event
+from schemas.envelope import decode, encode
+from schemas.heartbeats import WorkerHeartbeat
+from schemas.states import TaskState
+from services.runtime.fence import EpochFence
+from services.runtime.wire import Record
+
+
+def record(event: Event, partition: int = 0) -> Record:
+    raw = encode(event, id="i", key="k", occurred_at=0.0, producer="p")
+    return Record(
+        topic="task-states",
+        partition=partition,
+        offset=0,
+        timestamp_ms=0,
+        key="k",
+        envelope=decode(raw),
+        event=event,
+        redelivered=0,
+    )
+
+
+def state(epoch: int, shard: int = 0) -> TaskState:
+    return TaskState(task_id="t", domain="d", purpose="train", state="ready", epoch=epoch, shard=shard)
+
+
+def test_what_is_older_in_its_partition_is_left_out() -> None:
+    fence = EpochFence()
+    late = record(state(1))
+    records = [record(state(1)), record(state(2)), late, record(state(2)), record(state(1), partition=1)]
+    assert list(fence.admitted(records)) == [item for item in records if item is not late]
+    assert fence.dropped == 1
+
+
+def test_shards_and_events_without_an_epoch_are_no_business_of_each_other() -> None:
+    fence = EpochFence()
+    records = [
+        record(state(5)),
+        record(state(1, shard=1)),
+        record(WorkerHeartbeat(worker="w", service="sampler")),
+    ]
+    assert list(fence.admitted(records)) == records
