@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from services.runtime import lifecycle
-from services.scheduler import app, cli
+
+def main(argv: list[str]) -> int:
+    """Run what `argv` asks for; returns the exit status."""
+    if argv[:1] == ["bench"]:
+        from services.scheduler.bench import main as bench
+
+        return bench.main(argv[1:])
+    from services.scheduler import app, cli
+
+    if argv:
+        return cli.main(argv)
+    from services.runtime import lifecycle
+
+    return lifecycle.main("scheduler", app.run)
+
 
 if __name__ == "__main__":
-    raise SystemExit(cli.main(sys.argv[1:]) if sys.argv[1:] else lifecycle.main("scheduler", app.run))
+    raise SystemExit(main(sys.argv[1:]))

@@ -18,6 +18,8 @@ def train_allowance(state: State, policies: Policies) -> int:
     meta = state.meta
     if meta.final:
         return 0
+    if policies.shards > 1:
+        return max(0, meta.credits.get("train", 0) - meta.accepted - len(state.active))
     return allowance(
         eta=policies.eta,
         version=meta.version,
@@ -43,5 +45,6 @@ def published(state: State, policies: Policies, event: CheckpointPublished) -> l
         state.count("old_version")
         return []
     meta.version = event.policy.version
-    meta.accepted = max(meta.accepted, meta.version * policies.groups_per_step)
+    if policies.shards == 1:  # else the treasury reckons with it, over all shards
+        meta.accepted = max(meta.accepted, meta.version * policies.groups_per_step)
     return []

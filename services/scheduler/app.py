@@ -1,26 +1,29 @@
-"""Wiring of the scheduler. Invariant: dispatch begins only when the state is recovered, claimed and stored."""
+"""Wiring of the scheduler. Invariant: this process works on the shards that are its own, and on nothing else.
+
+Any number of processes may run; each shard is worked on by one of them, and those without one stand by.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import time
+import contextlib
 
+import msgspec
+
+from services.runtime import retention
+from services.runtime.blobs import Blobs
 from services.runtime.catalog import Catalog
-from services.runtime.errors import Unavailable
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.producer import Producer
-from services.runtime.reader import LogReader
 from services.runtime.settings import Process
-from services.scheduler.handlers import records_of
+from services.runtime.topics import TopicError, admin, partition_counts
+from services.scheduler.ownership import Ownership
 from services.scheduler.policies import Policies, policies_of
-from services.scheduler.recovery import Recovery
-from services.scheduler.settings import HEARTBEAT_S, INPUTS, PROGRESS_S, redis_of
-from services.scheduler.store import Store
-from services.scheduler.turns import Turns, steady_clock
+from services.scheduler.settings import JOURNAL, PROGRESS_S, inputs, redis_of
+from services.scheduler.shard import Desk, work
 
-log = logging.getLogger(__name__)
+HANDOVER_S = 15.0
+"""Longest that a shard may take to end its turn, its effects and its last write."""
 
 
 def catalog_of(process: Process) -> Catalog:
@@ -33,108 +36,105 @@ def catalog_of(process: Process) -> Catalog:
     return Catalog.load(domains.paths, domains.include, domains.exclude)
 
 
+def shard_policies(catalog: Catalog, process: Process) -> Policies:
+    """The table that all shards share.
+
+    Raises:
+        SettingsError: settings that do not fit each other.
+    """
+    return msgspec.structs.replace(
+        policies_of(catalog.cards, process.config), shards=process.config.scheduler.shards
+    )
+
+
 async def run(process: Process, lifecycle: Lifecycle) -> None:
     """Schedule until told to stop.
 
     Raises:
         BadInput: settings or cards that cannot be used.
-        Unavailable: the broker fails, or a newer scheduler has taken over.
+        Unavailable: the broker fails, or the log is not as it must be.
     """
     catalog = catalog_of(process)
-    policies = policies_of(catalog.cards, process.config)
-    store = Store(redis_of(process), process.prefix)
+    policies = shard_policies(catalog, process)
+    redis_of(process)
+    await check(process, policies.shards)
     producer = Producer(process.kafka, process.prefix, process.worker)
+    journal = Producer(process.kafka, process.prefix, process.worker, linger_ms=0)
+    ownership = Ownership(
+        process.kafka, process.prefix, process.worker, session_s=process.config.scheduler.ownership_s
+    )
+    desk = Desk(
+        process=process,
+        policies=policies,
+        catalog=catalog,
+        producer=producer,
+        journal=journal,
+        blobs=Blobs(process.blobs),
+        ownership=ownership,
+        beat=lambda: lifecycle.progress.beat("turn", deadline_s=PROGRESS_S),
+        ready=lifecycle.progress.ready,
+    )
     lifecycle.progress.beat("turn", deadline_s=PROGRESS_S * 10)  # recovery of a long log takes its time
     try:
         await producer.start()
-        recovery = await recover(process, policies, store, producer)
-        try:
-            await _schedule(recovery, process, lifecycle, policies, catalog, producer, store)
-        finally:
-            await recovery.stop()
+        await journal.start()
+        await ownership.join()
+        async with asyncio.TaskGroup() as tasks:
+            keeping = tasks.create_task(ownership.keep(), name="membership")
+            await _share(desk, lifecycle, tasks)
+            keeping.cancel()
     finally:
+        await ownership.leave()
+        await journal.stop()
         await producer.stop()
-        await store.close()
 
 
-async def recover(process: Process, policies: Policies, store: Store, producer: Producer) -> Recovery:
-    """The recovered and claimed state, its readers still open.
+async def check(process: Process, shards: int) -> None:
+    """Refuse topics that do not fit.
 
     Raises:
-        Unavailable: the broker fails.
+        TopicError: one is missing, has too few partitions, or the broker deletes what the scheduler needs.
+        Unavailable: no broker answers.
     """
-    started = time.monotonic()
-    try:
-        fields = await store.load()
-    except Unavailable as error:
-        log.warning("%s: rebuilding from the log", error)
-        fields = {}
-    recovery = Recovery(process.kafka, process.prefix, policies)
-    try:
-        await recovery.start(fields)
-        await recovery.follow()
-        await recovery.claim(producer, policies.run)
-    except BaseException:
-        await recovery.stop()
-        raise
-    meta = recovery.state.meta
-    if meta.policies != policies.digest():
-        log.warning(
-            "the cards or the run's settings differ from those this log began with (%s, now %s): tasks go on under the new ones",
-            meta.policies,
-            policies.digest(),
+    from schemas.topics import all_topics
+
+    names = {topic.name for topic in all_topics()} & {*inputs(shards), JOURNAL}
+    declared = {
+        process.prefix + topic.name: topic for topic in all_topics(shards=shards) if topic.name in names
+    }
+    counts = await partition_counts(process.kafka, declared)
+    have = counts[process.prefix + JOURNAL]
+    if have < shards:
+        raise TopicError(
+            f"topic {process.prefix}{JOURNAL} has {have} partitions, scheduler.shards is {shards}; make the topics with "
+            f"`temper topics create --shards {shards}` before anything is written, or add partitions to it"
         )
-    log.info(
-        "recovered seq %d as epoch %d in %.2f s: %d live and %d terminal tasks, %d journal entries folded",
-        meta.seq,
-        meta.epoch,
-        time.monotonic() - started,
-        len(recovery.state.live),
-        len(recovery.state.ended),
-        recovery.folded,
-    )
-    return recovery
+    async with admin(process.kafka) as client:
+        for line in await retention.unguarded(client, declared):
+            raise TopicError(line)
 
 
-async def _schedule(
-    recovery: Recovery,
-    process: Process,
-    lifecycle: Lifecycle,
-    policies: Policies,
-    catalog: Catalog,
-    producer: Producer,
-    store: Store,
-) -> None:
-    meta = recovery.state.meta
-    reader = LogReader(process.kafka, process.prefix, INPUTS, start=meta.offsets, producer=producer)
-    turns = Turns(
-        state=recovery.state,
-        policies=policies,
-        catalog=catalog,
-        reader=reader,
-        producer=producer,
-        store=store,
-        journal=recovery.position,
-        tick_s=process.config.scheduler.tick_s,
-        clock=steady_clock(meta.now),
-    )
-    epoch, seq = recovery.last_mark
-    again = records_of(recovery.last, catalog, epoch=epoch, seq=seq)
-    if again:
-        await producer.emit(*again)
-    await turns.save()  # only now: a stored batch is one whose effects are out
-    await recovery.stop()
-    started_at = time.time()
-    beat_at = float("-inf")
-    try:
-        await reader.start()
-        lifecycle.progress.ready()
-        while not lifecycle.stop.is_set():
-            await turns.turn()
-            lifecycle.progress.beat("turn", deadline_s=PROGRESS_S)
-            if time.monotonic() - beat_at >= HEARTBEAT_S:
-                beat_at = time.monotonic()
-                await turns.heartbeat(process.worker, os.getpid(), started_at)
-            await asyncio.sleep(0)
-    finally:
-        await reader.stop()
+async def _share(desk: Desk, lifecycle: Lifecycle, tasks: asyncio.TaskGroup) -> None:
+    """Work on what is owned, as it comes and goes, until told to stop."""
+    working: dict[int, asyncio.Task[None]] = {}
+    ownership = desk.ownership
+    stopping = tasks.create_task(lifecycle.stop.wait(), name="stop")
+    while not lifecycle.stop.is_set():
+        ownership.changed.clear()
+        for shard in sorted(ownership.owned):
+            if shard < desk.policies.shards and (shard not in working or working[shard].done()):
+                working[shard] = tasks.create_task(work(desk, shard, lifecycle.stop), name=f"shard-{shard}")
+        if not working or all(task.done() for task in working.values()):
+            lifecycle.progress.forget("turn")  # standing by
+            lifecycle.progress.ready()
+        changed = tasks.create_task(ownership.changed.wait(), name="changes")
+        running = [task for task in working.values() if not task.done()]
+        await asyncio.wait({changed, stopping, *running}, return_when=asyncio.FIRST_COMPLETED)
+        changed.cancel()
+        if any(task.done() for task in running):
+            await asyncio.sleep(
+                0.05
+            )  # a shard that ended because it was given away is not begun again at once
+    stopping.cancel()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.gather(*working.values(), return_exceptions=True), HANDOVER_S)

@@ -1,27 +1,25 @@
 """Life of an attempt. Invariant: it ends once: by its last verdict, by its lease's expiry, or by the verification deadline.
 
-Attempt number = 1 + failures + losses + drains, so every dispatch has a lease of its own and a result of an old lease
+Attempt number = 1 + failures + losses + timeouts + drains, so every dispatch has a lease of its own and a result of an old lease
 can never count for a new one.
 """
 
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterable
 
-import msgspec
-
-from schemas.rewards import TrajectoryVerified
-from schemas.tasks import Task
-from schemas.verdicts import usable
-from services.scheduler.degrade import child_id, child_seed, retries, rung
-from services.scheduler.effects import Derive, Effect
-from services.scheduler.moves import end, free_slot, move, revoke
+from schemas.heartbeats import Released
+from schemas.ids import trajectory_id
+from schemas.rewards import StageVerified, TrajectoryVerified
+from schemas.verdicts import Verdict, clip, usable
+from services.scheduler import mix
+from services.scheduler.effects import Effect
+from services.scheduler.failures import Fault, missed, passed, unmeasured
+from services.scheduler.moves import conclude, free_slot, revoke, take
 from services.scheduler.order import observe
 from services.scheduler.policies import Policies
-from services.scheduler.retry import backoff
-from services.scheduler.state import ACTIVE, HELD, Result, State, TaskEntry
-
-_task = msgspec.msgpack.Decoder(Task)
+from services.scheduler.state import ACTIVE, HELD, Progress, Result, State, TaskEntry
 
 
 def verified(state: State, policies: Policies, event: TrajectoryVerified, now: float) -> list[Effect]:
@@ -40,126 +38,175 @@ def verified(state: State, policies: Policies, event: TrajectoryVerified, now: f
     if position < len(entry.results) and entry.results[position].index == event.index:
         state.count("duplicate_verdict")
         return []
-    verdict = event.verdict
-    score = None if verdict.outcome == "infra" else verdict.score
-    entry.results = [
+    score = measured(event.verdict)
+    if score is None and event.verdict.outcome != "infra":
+        state.count("verdict_without_a_score")
+    entry.results = (
         *entry.results[:position],
-        Result(index=event.index, score=score, passed=verdict.passed),
+        Result(
+            index=event.index,
+            score=score,
+            passed=score is not None and event.verdict.passed,
+            killed=score is None and event.fault == "killed",
+        ),
         *entry.results[position:],
-    ]
+    )
     entry.updated_at = now
     state.changed.add("task:" + entry.id)
     if len(entry.results) == entry.group_size:
-        return finish(state, policies, entry, now, verdict.evidence if score is None else "infra verdicts")
+        detail = event.verdict.evidence if score is None else "infra verdicts"
+        return finish(state, policies, entry, now, fault="lost", detail=detail)
     if entry.state == "leased":
-        return [move(state, entry, "running", now, due_at=entry.due_at)]
+        return take(state, entry, "started", now, due_at=entry.due_at)
     return []
 
 
-def released(state: State, policies: Policies, entry: TaskEntry, now: float, *, done: bool) -> list[Effect]:
-    """The sampler gave the lease back: its samples are out, their verdicts have until the verification deadline.
-
-    `done` is False when it abandoned the work, which says nothing about how long such work takes.
-    """
-    seconds = free_slot(state, policies, entry, now)
-    if done:
-        observe(state, entry.domain, seconds)
-    verify_s = policies.of(entry.domain).timeouts.verify_s
-    return [move(state, entry, "verifying", now, due_at=now + verify_s)]
+def measured(verdict: Verdict) -> float | None:
+    """The score of a verdict; None for `infra`, and for a figure that is none: missing, not finite or outside [0, 1]."""
+    score = verdict.score
+    return None if verdict.outcome == "infra" or score is None or not 0.0 <= score <= 1.0 else score
 
 
-def expired(state: State, policies: Policies, entry: TaskEntry, now: float) -> list[Effect]:
-    """A timer came up: the backoff is over, the lease ran out, or verdicts are missing."""
-    if entry.state == "backoff":
-        entry.reason = ""
-        return [move(state, entry, "ready", now)]
-    if entry.state in HELD:
-        where = f"worker {entry.worker}" if entry.worker else "no worker"
-        effects = [revoke(entry, "expired")]
-        return effects + finish(state, policies, entry, now, f"lease expired, held by {where}")
-    missing = entry.group_size - len(entry.results)
-    return finish(
-        state, policies, entry, now, f"{missing} of {entry.group_size} verdicts did not arrive in time"
+def advanced(state: State, policies: Policies, event: StageVerified, now: float) -> list[Effect]:
+    """A stage was verified: that is kept, and the verdicts have their time anew. Each stage counts once, so that this ends."""
+    entry = state.live.get(event.task_id)
+    if entry is None:
+        state.count("stage_of_ended_task" if event.task_id in state.ended else "stage_of_unknown_task")
+        return []
+    index = _index(entry, event)
+    if entry.state not in ACTIVE or event.attempt != entry.attempt or index is None:
+        state.count("stage_of_other_attempt")
+        return []
+    known = {part.index: part for part in entry.progress}
+    before = known.get(index, Progress(index=index, stages=0, passed=0))
+    if event.stage < before.stages:
+        state.count("duplicate_stage")
+        return []
+    known[index] = Progress(
+        index=index,
+        stages=event.stage + 1,
+        passed=before.passed + event.result.passed,
+        snapshot=event.result.snapshot or before.snapshot,
+    )
+    entry.progress = tuple(known[number] for number in sorted(known))
+    entry.updated_at = now
+    if entry.state == "verifying":
+        entry.due_at = max(entry.due_at, now + policies.of(entry.domain).timeouts.verify_s)
+    state.changed.add("task:" + entry.id)
+    return []
+
+
+def _index(entry: TaskEntry, event: StageVerified) -> int | None:
+    """The member that a stage is of: the trajectory's identity says so."""
+    members = range(entry.group_size)
+    return next(
+        (n for n in members if trajectory_id(entry.id, entry.attempt, n) == event.trajectory_id), None
     )
 
 
-def finish(state: State, policies: Policies, entry: TaskEntry, now: float, cause: str) -> list[Effect]:
-    """End the current attempt by the verdicts that are in; `cause` says what went wrong should they not be usable."""
+def renewed(
+    state: State, policies: Policies, entry: TaskEntry, worker: str, now: float, at: float
+) -> list[Effect]:
+    """Its worker named the lease, as of `at`: it is good for another `lease_s`, within the time an attempt may take in all."""
+    timeouts = policies.of(entry.domain).timeouts
+    entry.worker = worker
+    entry.due_at = min(max(entry.due_at, at + timeouts.lease_s), last_moment(policies, entry))
+    state.changed.add("task:" + entry.id)
+    if entry.state == "leased":
+        return take(state, entry, "started", now, due_at=entry.due_at)
+    return []
+
+
+def last_moment(policies: Policies, entry: TaskEntry) -> float:
+    """When the attempt under way has had its time, however often its lease is renewed."""
+    return entry.leased_at + policies.of(entry.domain).timeouts.attempt_s
+
+
+def released(
+    state: State, policies: Policies, entry: TaskEntry, given: Released, now: float, *, draining: bool
+) -> list[Effect]:
+    """The sampler gave the lease back: its samples are out, their verdicts have until the verification deadline.
+
+    An abandoned one says nothing about how long such work takes; one that killed its engine is lost at once.
+    """
+    if given.reason == "killed":
+        detail = given.detail or "the engine did not survive it"
+        return finish(state, policies, entry, now, fault="killed", detail=clip(detail))
+    seconds = free_slot(state, policies, entry, now)
+    if given.reason == "finished":
+        observe(state, entry.domain, seconds)
+    else:
+        entry.given_up, entry.drained = True, draining
+    verify_s = policies.of(entry.domain).timeouts.verify_s
+    return take(state, entry, "returned", now, due_at=now + verify_s)
+
+
+def gone(
+    state: State, policies: Policies, worker: str, kept: Iterable[str], now: float, how: str
+) -> list[Effect]:
+    """A worker's process has ended, and with it the leases it held but for those that its successor names in `kept`.
+
+    Only an end for want of memory, of a worker that held one lease alone, is that lease's doing for sure.
+    """
+    named = set(kept)
+    held = [
+        entry
+        for entry in state.live.values()
+        if entry.worker == worker and entry.state in HELD and entry.lease_id not in named
+    ]
+    fault: Fault = "killed" if how == "memory" and len(held) == 1 else "death"
+    words = {"memory": "ran out of memory", "": "was started again"}.get(how, f"ended by {how}")
+    effects: list[Effect] = []
+    for entry in sorted(held, key=lambda found: found.order):
+        effects.append(revoke(entry, "expired"))
+        effects += finish(
+            state,
+            policies,
+            entry,
+            now,
+            fault=fault,
+            detail=f"worker {worker} {words} while it held the lease",
+        )
+    return effects
+
+
+def expired(state: State, policies: Policies, entry: TaskEntry, now: float) -> list[Effect]:
+    """A timer came up: the backoff is over, the lease ran out, verdicts or sub-tasks are missing."""
+    if entry.state == "backoff":
+        entry.cause, entry.reason = "", ""
+        return take(state, entry, "rested", now)
+    if entry.state == "waiting":
+        return conclude(state, entry, now, over=True)
+    if entry.state in HELD:
+        effects: list[Effect] = [revoke(entry, "expired")]
+        if now >= last_moment(policies, entry):
+            detail = f"{policies.of(entry.domain).timeouts.attempt_s:g} s were not enough for the samples"
+            return effects + finish(state, policies, entry, now, fault="timeout", detail=detail)
+        where = f"worker {entry.worker}" if entry.worker else "no worker"
+        return effects + finish(
+            state, policies, entry, now, fault="lost", detail=f"lease expired, held by {where}"
+        )
+    missing = entry.group_size - len(entry.results)
+    detail = f"{missing} of {entry.group_size} verdicts did not arrive in time"
+    return finish(state, policies, entry, now, fault="lost" if entry.given_up else "timeout", detail=detail)
+
+
+def finish(
+    state: State, policies: Policies, entry: TaskEntry, now: float, *, fault: Fault, detail: str
+) -> list[Effect]:
+    """End the current attempt by the verdicts that are in; `fault` and `detail` say what went wrong should they not be usable."""
     complete = len(entry.results) == entry.group_size
     seconds = free_slot(state, policies, entry, now)
     if complete and seconds > 0.0:
         observe(state, entry.domain, seconds)
     scores = [result.score for result in entry.results if result.score is not None]
     if not usable(len(scores), entry.group_size):
-        return _lost(state, policies, entry, now, cause)
+        killed = any(result.killed for result in entry.results)
+        return unmeasured(state, policies, entry, now, fault="killed" if killed else fault, detail=detail)
     if complete and entry.purpose == "train":
         state.meta.accepted += 1  # only complete groups: the trainer takes no others
+        mix.observe(state, policies, entry, scores)
     score = sum(scores) / len(scores)
     if any(result.passed for result in entry.results):
-        entry.reason = ""
-        return [end(state, entry, "succeeded", now, score=score)]
-    entry.failures += 1
-    entry.reason = "no sample passed"
-    return _failed(state, policies, entry, now, score)
-
-
-def _lost(state: State, policies: Policies, entry: TaskEntry, now: float, cause: str) -> list[Effect]:
-    policy = policies.of(entry.domain)
-    worker = state.workers.get(entry.worker)
-    if worker is not None and worker.draining:
-        entry.drains += 1
-        entry.reason = f"worker {entry.worker} drained"
-        return [_back_off(state, entry, now, 0.0)]
-    entry.losses += 1
-    if entry.losses > policy.retry.infra:
-        entry.reason = f"lost {entry.losses} times to infrastructure, last: {cause}"
-        return [end(state, entry, "dead", now)]
-    entry.reason = f"attempt {entry.attempt} lost: {cause}"
-    retry = policy.retry
-    return [
-        _back_off(
-            state,
-            entry,
-            now,
-            backoff(entry.id, entry.attempt, entry.losses, retry.backoff_s, retry.backoff_max_s),
-        )
-    ]
-
-
-def _failed(state: State, policies: Policies, entry: TaskEntry, now: float, score: float) -> list[Effect]:
-    policy = policies.of(entry.domain)
-    retry = policy.retry
-    if retries(retry, policy.ladder, entry.purpose, entry.level, entry.failures):
-        wait = backoff(entry.id, entry.attempt, entry.failures, retry.backoff_s, retry.backoff_max_s)
-        return [_back_off(state, entry, now, wait)]
-    difficulty = rung(policy.ladder, entry.purpose, entry.level)
-    if difficulty is None:
-        return [end(state, entry, "failed", now, score=score)]
-    parent = _task.decode(entry.body)
-    level = entry.level + 1
-    children = tuple(child_id(entry.id, level, index) for index in range(policy.ladder.children))
-    entry.reason = f"no sample passed in {entry.failures} attempts; replaced by {len(children)} at difficulty {difficulty}"
-    effects: list[Effect] = [end(state, entry, "degraded", now, score=score, children=children)]
-    effects += [
-        Derive(
-            parent=parent,
-            child_id=child,
-            difficulty=difficulty,
-            level=level,
-            index=index,
-            seed=child_seed(entry.id, level, index),
-            priority=entry.priority,
-            trace=entry.trace,
-        )
-        for index, child in enumerate(children)
-    ]
-    return effects
-
-
-def _back_off(state: State, entry: TaskEntry, now: float, seconds: float) -> Effect:
-    effect = move(state, entry, "backoff", now, due_at=now + seconds)
-    entry.results = []
-    entry.lease_id = ""
-    entry.worker = ""
-    entry.charged_s = 0.0
-    return effect
+        return passed(state, policies, entry, now, score)
+    return missed(state, policies, entry, now, score)

@@ -11,21 +11,21 @@ from typing import Any
 import msgspec
 
 from schemas.ids import derive, event_id
-from schemas.tasks import DomainPaused, DomainResumed, QuotaChanged, TaskCancelled, TaskSubmitted
+from schemas.tasks import QuotaChanged, TaskCancelled, TaskSubmitted
 from services.runtime import settings
 from services.runtime.errors import BadInput, Unavailable, one_line
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.reader import LogReader
 from services.runtime.settings import Process
-from services.scheduler.app import catalog_of
+from services.scheduler.app import catalog_of, shard_policies
+from services.scheduler.controls import Control, refusal
 from services.scheduler.explain import explain
-from services.scheduler.policies import Policies, policies_of
+from services.scheduler.policies import Policies
 from services.scheduler.replay import replay
 from services.scheduler.settings import redis_of
-from services.scheduler.snapshot import SnapshotError, restore
-from services.scheduler.state import State
-from services.scheduler.store import Store
+from services.scheduler.steering import control_of
 from services.scheduler.summary import summary
+from services.scheduler.views import holding, joined, stored
 
 DONE, NO, WRONG_USE, OUTSIDE = 0, 1, 2, 3
 SCAN_S = 60.0
@@ -43,15 +43,18 @@ def main(argv: list[str]) -> int:
         ("requeue", "task", "submit an ended task again, under a new id"),
         ("cancel", "task", "stop working on a task"),
         ("pause", "domain", "dispatch nothing more of a domain"),
-        ("resume", "domain", "dispatch a paused domain again"),
-        ("quota", "domain", "limit a domain's leases; 0 lifts the limit"),
+        ("resume", "domain", "dispatch a paused domain or a drained pool again"),
+        ("drain", "pool", "give a pool no more leases; or pause a domain and take back what runs"),
+        ("quota", "domain", "what a domain owns of the slots; 0 lifts the limit"),
     ):
         command = commands.add_parser(name, help=help_text)
         command.add_argument("--json", action="store_true", help="one JSON document on standard output")
         if subject:
             command.add_argument("subject", metavar=subject.upper())
         if name == "quota":
-            command.add_argument("nominal", type=int)
+            command.add_argument("nominal", metavar="SLOTS")
+            command.add_argument("--borrow", metavar="SLOTS", help="what it may use of others in its cohort")
+            command.add_argument("--lend", metavar="SLOTS", help="what others in its cohort may use of it")
     arguments = parser.parse_args(argv)
     try:
         process = settings.process("scheduler-cli")
@@ -65,11 +68,12 @@ def main(argv: list[str]) -> int:
 
 
 async def _answer(arguments: argparse.Namespace, process: Process) -> int:
-    policies = policies_of(catalog_of(process).cards, process.config)
+    policies = shard_policies(catalog_of(process), process)
     match arguments.command:
         case "ps":
-            state = await _stored(process)
-            _show(summary(state, policies, max(time.time(), state.meta.now)), as_json=arguments.json)
+            states = await stored(process, policies)
+            documents = [summary(state, own, max(time.time(), state.meta.now)) for own, state in states]
+            _show(joined(documents, states), as_json=arguments.json)
         case "explain":
             return await _explain(arguments, process, policies)
         case "replay":
@@ -77,15 +81,15 @@ async def _answer(arguments: argparse.Namespace, process: Process) -> int:
             _show(msgspec.to_builtins(report), as_json=arguments.json)
             return DONE if report.equal else NO
         case "requeue":
-            return await _requeue(arguments, process)
+            return await _requeue(arguments, process, policies)
         case _:
             await _control(arguments, process, policies)
     return DONE
 
 
 async def _explain(arguments: argparse.Namespace, process: Process, policies: Policies) -> int:
-    state = await _stored(process)
-    found = explain(state, policies, arguments.subject, max(time.time(), state.meta.now))
+    own, state = holding(await stored(process, policies), arguments.subject)
+    found = explain(state, own, arguments.subject, max(time.time(), state.meta.now))
     if found is None:
         sys.stderr.write(f"no task {arguments.subject!r} is known; was it submitted to this installation?\n")
         return NO
@@ -95,34 +99,29 @@ async def _explain(arguments: argparse.Namespace, process: Process, policies: Po
 
 async def _control(arguments: argparse.Namespace, process: Process, policies: Policies) -> None:
     subject: str = arguments.subject
-    if arguments.command != "cancel" and subject not in policies.domains:
-        raise BadInput(f"unknown domain {subject!r}; `temper domains ls` lists the known ones")
-    event: TaskCancelled | DomainPaused | DomainResumed | QuotaChanged
-    match arguments.command:
-        case "cancel":
-            event = TaskCancelled(task_id=subject, reason="cancelled by the user")
-        case "pause":
-            event = DomainPaused(domain=subject, reason="paused by the user")
-        case "resume":
-            event = DomainResumed(domain=subject)
-        case _:
-            if arguments.nominal < 0:
-                raise BadInput(
-                    f"quota {arguments.nominal} is negative; give the leases at a time, or 0 for no limit"
-                )
-            event = QuotaChanged(domain=subject, nominal=arguments.nominal)
+    event: TaskCancelled | Control
     key = subject
-    if isinstance(event, TaskCancelled):  # the key of the task's submission, so that order is kept
-        state = await _stored(process)
+    if arguments.command == "cancel":
+        event = TaskCancelled(task_id=subject, reason="cancelled by the user")
+        # the key of the task's submission, so that order is kept
+        _, state = holding(await stored(process, policies), subject)
         record = state.live.get(subject) or state.ended.get(subject)
         key = record.domain if record is not None else subject
+    else:
+        quota = {name: getattr(arguments, name, None) for name in ("borrow", "lend")}
+        nominal = getattr(arguments, "nominal", "")
+        event = control_of(arguments.command, subject, policies, nominal=nominal, **quota)
+        if isinstance(event, QuotaChanged):  # the fold decides; what it would refuse now need not be sent
+            for own, state in await stored(process, policies):
+                if own.owns(subject) and (line := refusal(state, own, event)[1]):
+                    raise BadInput(line)
     await _send(process, Outgoing(topic="tasks", event=event, key=key))
     _show({"sent": event.type_name(), "subject": subject}, as_json=arguments.json)
 
 
-async def _requeue(arguments: argparse.Namespace, process: Process) -> int:
-    state = await _stored(process)
+async def _requeue(arguments: argparse.Namespace, process: Process, policies: Policies) -> int:
     subject: str = arguments.subject
+    _, state = holding(await stored(process, policies), subject)
     if subject in state.live:
         sys.stderr.write(f"task {subject} is {state.live[subject].state}, not ended; nothing to requeue\n")
         return NO
@@ -135,7 +134,7 @@ async def _requeue(arguments: argparse.Namespace, process: Process) -> int:
         again += 1
     submitted = await _submission(process, subject)
     task = msgspec.structs.replace(submitted.task, id=name)
-    event = TaskSubmitted(task=task, priority=submitted.priority)
+    event = TaskSubmitted(task=task, priority=submitted.priority, again=subject)
     out = Outgoing(topic="tasks", event=event, key=task.domain, id=event_id("TaskSubmitted", name))
     await _send(process, out)
     _show({"task": name, "requeued": subject, "was": ended.state}, as_json=arguments.json)
@@ -167,20 +166,6 @@ async def _send(process: Process, out: Outgoing) -> None:
         await producer.emit(out)
     finally:
         await producer.stop()
-
-
-async def _stored(process: Process) -> State:
-    store = Store(redis_of(process), process.prefix)
-    try:
-        fields = await store.load()
-    finally:
-        await store.close()
-    if not fields:
-        raise Unavailable("Redis holds no scheduler state for this installation; does the scheduler run?")
-    try:
-        return restore(fields)
-    except SnapshotError as error:
-        raise Unavailable(f"{error}; the running scheduler is of another version") from error
 
 
 def _show(document: dict[str, Any], *, as_json: bool) -> None:

@@ -1,97 +1,194 @@
-"""Dispatch on credits. Invariant: a lease is given only against a free slot, within quota, and for training within pacing.
+"""Dispatch on credits. Invariant: a lease is given only against free slots, within quota, and for training within pacing.
 
 Evaluation tasks go first (few, and a measurement that waits for training to run dry never comes); within each class the
-domain with the smallest fair key gives its lane's head.
+domain with the smallest key gives its lane's head. Keys change only when something about their domain does (`refresh`), so a
+decision costs a few steps in heaps, however many tasks and domains there are. What a domain owns is given before what any
+borrows. A head that needs more than its pool has free holds what is released there until it fits; other pools go on.
+
+What is decided follows from the records alone: boards, parked and passed-over domains are rebuilt from them at any time.
 """
 
 from __future__ import annotations
 
-import heapq
-
-import msgspec
-
-from schemas.assignments import AttemptAssigned
-from schemas.ids import group_id, lease_id
-from schemas.tasks import Purpose, Task
+from schemas.ids import lease_id
+from schemas.tasks import Purpose
 from services.scheduler.admission import train_allowance
+from services.scheduler.cohorts import Ledger, limited, limits_of, used
 from services.scheduler.effects import Assign, Effect
-from services.scheduler.moves import move
-from services.scheduler.order import charge, fair_key
+from services.scheduler.moves import take
+from services.scheduler.order import NOTHING, charge, rank_of
 from services.scheduler.policies import Policies
-from services.scheduler.quotas import free_slots, room
-from services.scheduler.state import Lane, State, TaskEntry, head
+from services.scheduler.quotas import Free, verifiable
+from services.scheduler.state import Board, Key, State, TaskEntry, head
 
 CLASSES: tuple[Purpose, ...] = ("eval", "train")
-_task = msgspec.msgpack.Decoder(Task)
 
 
 def dispatch(state: State, policies: Policies, now: float) -> list[Effect]:
     """Give out leases until slots, quotas, pacing or ready tasks run out."""
+    refresh(state, policies)
     effects: list[Effect] = []
-    for pool in sorted({pool for pool, _ in state.lanes}):
-        free = free_slots(state, policies, pool, now)
-        for purpose in CLASSES:
-            limit = free if purpose == "eval" else min(free, train_allowance(state, policies))
-            lanes = state.lanes.get((pool, purpose))
-            if limit and lanes:
-                given = _serve(state, policies, lanes, purpose, now, limit=limit)
-                free -= sum(isinstance(effect, Assign) for effect in given)
-                effects += given
+    if not any(board.places for board in state.lanes.values()):
+        return effects
+    pools = sorted({pool for pool, _ in state.lanes} - set(state.meta.drained))
+    turn = state.meta.decisions % max(
+        1, len(pools)
+    )  # what pools share (pacing, verifiers) goes to no pool first for ever
+    frees = {pool: Free(state, policies, pool, now) for pool in pools[turn:] + pools[:turn]}
+    ledger = Ledger(state, policies)
+    bound = verifiable(state, policies, now)
+    _Serve(state, policies, ledger, effects, bound, now).all(frees)
     return effects
 
 
-def _serve(
-    state: State, policies: Policies, lanes: dict[str, Lane], purpose: Purpose, now: float, *, limit: int
-) -> list[Effect]:
-    effects: list[Effect] = []
-    order = [
-        (fair_key(state, policies, domain, purpose, now), domain)
-        for domain, lane in lanes.items()
-        if lane.ready and room(state, policies, domain) > 0
-    ]
-    heapq.heapify(order)
-    while order and limit:
-        _, domain = order[0]
-        entry = head(state, lanes[domain])
-        if entry is None:
-            heapq.heappop(order)
-            continue
-        effects += _lease(state, policies, entry, now)
-        limit -= 1
-        if lanes[domain].ready and room(state, policies, domain) > 0:
-            heapq.heapreplace(order, (fair_key(state, policies, domain, purpose, now), domain))
+def refresh(state: State, policies: Policies) -> None:
+    """Give every domain of which something has changed its key, on all its boards."""
+    state.touched |= state.waiting
+    state.waiting.clear()
+    for domain in state.touched:
+        _enter(state, policies, domain)
+    state.touched.clear()
+
+
+def _enter(state: State, policies: Policies, domain: str) -> None:
+    for (_, purpose), board in state.lanes.items():
+        if domain in board:
+            board.enter(domain, _key(state, policies, board, purpose, domain))
+
+
+def _key(state: State, policies: Policies, board: Board, purpose: Purpose, domain: str) -> Key | None:
+    """Key of a domain that may give a task as far as it alone decides that; None for one that may not."""
+    lane = board[domain]
+    if not lane.ready:
+        return None
+    record = state.domains.get(domain)
+    if record is not None and record.paused:
+        return None
+    borrows = 0
+    if limited(state, policies, domain):
+        limits = limits_of(state, policies, domain)
+        entry = head(state, lane)
+        wanted = used(state, domain) + (1 if entry is None else entry.slots)
+        if wanted > limits.most:
+            return None
+        borrows = int(bool(limits.cohort) and wanted > limits.nominal)
+    share = None if record is None else record.shares.get(purpose)
+    if record is None or share is None:
+        return borrows, *NOTHING, domain
+    weight = policies.of(domain).weight * record.mix
+    return borrows, *rank_of(share, weight, policies.half_life_s), domain
+
+
+class _Serve:
+    """One call of `dispatch`."""
+
+    __slots__ = ("bound", "effects", "ledger", "now", "policies", "state")
+
+    def __init__(
+        self,
+        state: State,
+        policies: Policies,
+        ledger: Ledger,
+        effects: list[Effect],
+        bound: int | None,
+        now: float,
+    ) -> None:
+        self.state, self.policies, self.ledger, self.effects = state, policies, ledger, effects
+        self.bound, self.now = bound, now
+
+    def all(self, frees: dict[str, Free]) -> None:
+        """What domains own first, in all pools, then what they borrow."""
+        for pool, free in frees.items():
+            self.reserved(pool, free)
+        for borrows in (0, 1):
+            for pool, free in frees.items():
+                for purpose in CLASSES:
+                    board = self.state.lanes.get((pool, purpose))
+                    if board is not None and board.places and free.slots > 0 and not free.closed:
+                        self.board(pool, purpose, board, free, borrows)
+
+    def reserved(self, pool: str, free: Free) -> None:
+        """Serve the task that a pool's slots are held for, or hold on; not for one that cannot go for other reasons."""
+        state = self.state
+        held = state.meta.reserved.pop(pool, "")
+        entry = state.live.get(held)
+        if entry is None or entry.state != "ready" or entry.pool != pool or entry.slots > free.whole:
+            return
+        board = state.lanes[pool, entry.purpose]
+        if entry.domain not in board.places or not self.allowance(entry.purpose):
+            return
+        if self.ledger.fit(entry.domain, entry.slots) != "fits":
+            return
+        if free.fits(entry):
+            self.lease(entry, free)
         else:
-            heapq.heappop(order)
-    return effects
+            state.meta.reserved[pool] = held
+            free.closed = True
 
+    def allowance(self, purpose: Purpose) -> float:
+        """Attempts of a class that may be started now, apart from slots and quotas."""
+        if self.bound is not None and self.state.members >= self.bound:
+            return 0
+        return float("inf") if purpose == "eval" else train_allowance(self.state, self.policies)
 
-def _lease(state: State, policies: Policies, entry: TaskEntry, now: float) -> list[Effect]:
-    policy = policies.of(entry.domain)
-    meta = state.meta
-    heapq.heappop(state.lane(entry).heap)
-    entry.attempt = 1 + entry.failures + entry.losses + entry.drains
-    lease = lease_id(entry.id, entry.attempt)
-    task = _task.decode(entry.body)
-    entry.lease_id = lease
-    entry.leased_at = now
-    entry.results = []
-    entry.charged_s = 0.0
-    charge(state, policies, entry, entry.estimate_s, now)
-    until = now + policy.timeouts.lease_s
-    announced = move(state, entry, "leased", now, due_at=until)
-    meta.decisions += 1
-    assigned = Assign(
-        event=AttemptAssigned(
-            lease_id=lease,
-            lease_expires_at=until,
-            task=task,
-            attempt=entry.attempt,
-            group_id=group_id(entry.id, entry.attempt),
-            group_size=entry.group_size,
-            sampling=task.sampling or policy.sampling,
-            pool=entry.pool,
-            seq=meta.decisions,
-        ),
-        trace=entry.trace,
-    )
-    return [assigned, announced]
+    def board(self, pool: str, purpose: Purpose, board: Board, free: Free, borrows: int) -> None:
+        """Serve the domains of one board in their order, those that borrow only if `borrows`."""
+        state, ledger, bound = self.state, self.ledger, self.bound
+        left = self.allowance(purpose)
+        while left > 0 and free.slots > 0 and (key := board.first()) is not None and key[0] <= borrows:
+            if bound is not None and state.members >= bound:
+                return
+            domain = key[3]
+            entry = head(state, board[domain])
+            if entry is None:
+                board.enter(domain, None)
+                continue
+            fit = ledger.fit(domain, entry.slots)
+            if fit != "fits" or entry.slots > free.whole:
+                board.enter(domain, None)
+                if fit != "alone":
+                    state.waiting[domain] = None
+                continue
+            if not free.fits(entry):
+                state.meta.reserved[pool] = entry.id
+                free.closed = True
+                return
+            self.lease(entry, free)
+            left -= 1
+
+    def lease(self, entry: TaskEntry, free: Free) -> None:
+        """Give a lease."""
+        state, policies, now = self.state, self.policies, self.now
+        policy = policies.of(entry.domain)
+        meta = state.meta
+        entry.attempt = attempt = 1 + entry.failures + entry.losses + entry.timeouts + entry.drains
+        if attempt == 1:
+            state.admit(now - entry.eligible_at)
+        entry.lease_id = lease = lease_id(entry.id, attempt)
+        entry.leased_at = now
+        entry.results = ()
+        entry.charged_s = 0.0
+        charge(state, policies, entry, entry.estimate_s, now)
+        until = now + policy.timeouts.lease_s
+        announced = take(state, entry, "leased", now, due_at=until)
+        meta.decisions += 1
+        self.effects.append(
+            Assign(
+                lease_id=lease,
+                lease_expires_at=until,
+                lease_s=policy.timeouts.lease_s,
+                body=entry.body,
+                attempt=attempt,
+                task_id=entry.id,
+                group_size=entry.group_size,
+                sampling=policy.sampling,
+                pool=entry.pool,
+                seq=meta.decisions,
+                trace=entry.trace,
+            )
+        )
+        self.effects += announced
+        free.give(entry)
+        self.ledger.give(entry.domain, entry.slots)
+        _enter(state, policies, entry.domain)
+        del state.touched[entry.domain]

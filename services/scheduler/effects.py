@@ -7,15 +7,47 @@ from collections.abc import Iterable
 import msgspec
 
 from schemas.assignments import AttemptAssigned, AttemptRevoked
+from schemas.grants import CreditsGranted, ShardReported
+from schemas.ids import group_id
 from schemas.states import TaskState
-from schemas.tasks import Task
+from schemas.tasks import Sampling, Task
+
+_task = msgspec.msgpack.Decoder(Task)
 
 
-class Assign(msgspec.Struct, frozen=True, kw_only=True):
-    """Hand an attempt to its pool."""
+class Assign(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Hand an attempt to its pool. The task stays in its bytes until the event is asked for, which the fold never does."""
 
-    event: AttemptAssigned
+    lease_id: str
+    lease_expires_at: float
+    lease_s: float
+    task_id: str
+    body: bytes
+    """The task in MessagePack."""
+    attempt: int
+    group_size: int
+    sampling: Sampling
+    """Of the card; the task's own goes first."""
+    pool: str
+    seq: int
     trace: str = ""
+
+    @property
+    def event(self) -> AttemptAssigned:
+        """What the sampler is told; made anew each time."""
+        task = _task.decode(self.body)
+        return AttemptAssigned(
+            lease_id=self.lease_id,
+            lease_expires_at=self.lease_expires_at,
+            lease_s=self.lease_s,
+            task=task,
+            attempt=self.attempt,
+            group_id=group_id(self.task_id, self.attempt),
+            group_size=self.group_size,
+            sampling=task.sampling or self.sampling,
+            pool=self.pool,
+            seq=self.seq,
+        )
 
 
 class Revoke(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,15 +73,31 @@ class Derive(msgspec.Struct, frozen=True, kw_only=True):
 
     parent: Task
     child_id: str
-    difficulty: float
+    difficulty: float | None
+    """Of the new draw; None: the parent itself, made simpler."""
     level: int
     index: int
     seed: int
     priority: int = 0
     trace: str = ""
+    hint: str = ""
+    """Template of the prompt, see `schemas.cards.Step`; empty: the prompt as it is."""
+    stages: int = 0
+    """Only the first so many stages of the parent; 0: all."""
+    origin: float = 1.0
+    """Difficulty at the top of the ladder."""
+    climb: bool = False
+    awaited: bool = False
+    """A live task waits for its end, and must hear if it cannot be made."""
 
 
-Effect = Assign | Revoke | Publish | Derive
+class Tell(msgspec.Struct, frozen=True, kw_only=True):
+    """Write a shard's report, or the treasury's grant."""
+
+    event: ShardReported | CreditsGranted
+
+
+Effect = Assign | Revoke | Publish | Derive | Tell
 
 
 def coalesce(effects: Iterable[Effect]) -> list[Effect]:

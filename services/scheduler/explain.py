@@ -6,12 +6,19 @@ from typing import Any
 
 import msgspec
 
+from schemas.tasks import Task
 from services.scheduler.admission import train_allowance
-from services.scheduler.degrade import rung
-from services.scheduler.order import fair_key
+from services.scheduler.attempts import last_moment
+from services.scheduler.cohorts import limits_of, spare, used
+from services.scheduler.degrade import first_rung, next_level
+from services.scheduler.join import Child
+from services.scheduler.moves import family
+from services.scheduler.order import fair_key, rank, weight_of
 from services.scheduler.policies import Policies
-from services.scheduler.quotas import free_slots, gives_credits, room
-from services.scheduler.state import HELD, Ended, State, TaskEntry
+from services.scheduler.quotas import Free, gives_credits, room, verifiable
+from services.scheduler.state import HELD, Board, Ended, State, TaskEntry
+
+_task = msgspec.msgpack.Decoder(Task)
 
 
 def explain(state: State, policies: Policies, task_id: str, now: float) -> dict[str, Any] | None:
@@ -22,46 +29,83 @@ def explain(state: State, policies: Policies, task_id: str, now: float) -> dict[
     entry = state.live.get(task_id)
     if entry is None:
         return None
-    policy = policies.of(entry.domain)
+    retry = policies.of(entry.domain).retry
     found: dict[str, Any] = {
         "task": entry.id,
         "domain": entry.domain,
         "purpose": entry.purpose,
+        "pool": entry.pool,
         "state": entry.state,
         "attempt": entry.attempt,
         "failures": entry.failures,
         "losses": entry.losses,
+        "timeouts": entry.timeouts,
+        "drains": entry.drains,
         "budget": {
-            "failures": 0 if entry.purpose == "eval" else max(0, policy.retry.failures - entry.failures),
-            "losses": max(0, policy.retry.infra - entry.losses),
-            "next_rung": rung(policy.ladder, entry.purpose, entry.level),
+            "failures": 0 if entry.purpose == "eval" else max(0, retry.failures - entry.failures),
+            "losses": max(0, retry.infra - entry.losses),
+            "timeouts": max(0, retry.timeouts - entry.timeouts),
+            "kills": max(0, retry.kills - entry.kills),
+            "next_rung": _rung(state, policies, entry),
         },
+        "level": entry.level,
         "eligible_at": entry.eligible_at,
         "deadline": entry.deadline,
         "estimate_s": entry.estimate_s,
         "priority": entry.priority,
         "waited_s": max(0.0, now - entry.eligible_at),
+        "cause": entry.cause,
         "reason": entry.reason,
         "parent": entry.parent,
-        "waits_for": [],
+        "batch": entry.batch,
+        "progress": [
+            {"sample": part.index, "stages": part.stages, "passed": part.passed, "snapshot": part.snapshot}
+            for part in entry.progress
+        ],
     }
     if entry.state == "ready":
         found["place"] = _place(state, policies, entry, now)
-        found["waits_for"] = _waits(state, policies, entry, now)
-    elif entry.state in HELD:
-        holder = entry.worker or "a worker of pool " + entry.pool
-        found["waits_for"] = [
-            f"{holder} to sample {entry.group_size} answers; its lease runs out in {entry.due_at - now:.1f} s unless renewed"
-        ]
-    elif entry.state == "verifying":
-        found["waits_for"] = [
-            f"{entry.group_size - len(entry.results)} of {entry.group_size} verdicts, for {entry.due_at - now:.1f} s at most"
-        ]
-    else:
-        found["waits_for"] = [
-            f"the end of its backoff in {max(0.0, entry.due_at - now):.1f} s ({entry.reason})"
-        ]
+    if entry.state == "waiting":
+        found["children"] = {child.id: _child(state, child) for child in family(state, entry)}
+    found["waits_for"] = _causes(state, policies, entry, now)
     return found
+
+
+def _rung(state: State, policies: Policies, entry: TaskEntry) -> int | None:
+    """Level of the sub-tasks should it fail for good, None where it would end."""
+    ladder, start = policies.of(entry.domain).ladder, first_rung(state, entry.domain)
+    task = _task.decode(entry.body)
+    return next_level(ladder, entry.purpose, entry.level, task, start=start, climb=entry.climb)
+
+
+def _child(state: State, child: Child) -> str:
+    entry = state.live.get(child.id)
+    if entry is not None:
+        return entry.state
+    return child.phase or "to come"
+
+
+def _causes(state: State, policies: Policies, entry: TaskEntry, now: float) -> list[str]:
+    """What a live task waits for, at least one line."""
+    left = max(0.0, entry.due_at - now)
+    if entry.state == "ready":
+        return _waits(state, policies, entry, now)
+    if entry.state in HELD:
+        holder = entry.worker or "a worker of pool " + entry.pool
+        last = last_moment(policies, entry) - now
+        said = f"{holder} to sample {entry.group_size} answers; its lease runs out in {left:.1f} s unless renewed"
+        return [f"{said}, and in {max(0.0, last):.1f} s in any case"]
+    if entry.state == "verifying":
+        stages = sum(part.stages for part in entry.progress)
+        said = f"; {stages} stages verified so far" if entry.progress else ""
+        missing = entry.group_size - len(entry.results)
+        return [f"{missing} of {entry.group_size} verdicts, for {left:.1f} s at most{said}"]
+    if entry.state == "waiting":
+        open_ = sum(child.phase is None for child in family(state, entry))
+        return [
+            f"{open_} of its {len(entry.children)} sub-tasks (join {entry.join}), for {left:.1f} s at most ({entry.reason})"
+        ]
+    return [f"the end of its backoff in {left:.1f} s ({entry.reason})"]
 
 
 def _ended(ended: Ended) -> dict[str, Any]:
@@ -72,48 +116,89 @@ def _ended(ended: Ended) -> dict[str, Any]:
 
 
 def _place(state: State, policies: Policies, entry: TaskEntry, now: float) -> dict[str, Any]:
-    rank = (entry.deadline, entry.order)
+    rank_ = (entry.deadline, entry.order)
     ahead = sum(
         1
         for other in state.live.values()
         if other.state == "ready"
         and (other.domain, other.purpose, other.pool) == (entry.domain, entry.purpose, entry.pool)
-        and (other.deadline, other.order) < rank
+        and (other.deadline, other.order) < rank_
     )
-    lanes = state.lanes.get((entry.pool, entry.purpose), {})
+    lanes = state.lanes.get((entry.pool, entry.purpose)) or Board()
     order = sorted(
-        (fair_key(state, policies, domain, entry.purpose, now), domain)
+        (*rank(state, policies, domain, entry.purpose), domain)
         for domain, lane in lanes.items()
         if lane.ready
     )
     return {
         "ahead_in_domain": ahead,
-        "domain_rank": [domain for _, domain in order].index(entry.domain) + 1,
+        "domain_rank": [domain for *_, domain in order].index(entry.domain) + 1,
         "domains_waiting": len(order),
         "fair_key": fair_key(state, policies, entry.domain, entry.purpose, now),
+        "weight": weight_of(state, policies, entry.domain),
     }
 
 
 def _waits(state: State, policies: Policies, entry: TaskEntry, now: float) -> list[str]:
-    causes = []
-    record = state.domains.get(entry.domain)
-    workers = [
-        worker
-        for worker in state.workers.values()
-        if worker.pool == entry.pool and gives_credits(worker, policies, now)
+    """Causes that keep a ready task from being dispatched now, all of them; its turn, if there is no other."""
+    causes = [
+        *_domain(state, policies, entry),
+        *_pool(state, policies, entry, now),
+        *_pacing(state, policies, entry, now),
     ]
+    return causes or ["its turn: tasks ahead of it, see place"]
+
+
+def _domain(state: State, policies: Policies, entry: TaskEntry) -> list[str]:
+    name = entry.domain
+    record = state.domains.get(name)
     if record is not None and record.paused:
-        causes.append(f"domain {entry.domain} is paused; `temper resume {entry.domain}` dispatches it again")
-    elif room(state, policies, entry.domain) <= 0:
+        return [f"domain {name} is paused; `temper resume {name}` dispatches it again"]
+    if room(state, policies, name) >= entry.slots:
+        return []
+    limits, held = limits_of(state, policies, name), used(state, name)
+    if not limits.cohort:
+        return [f"the quota of domain {name}: {held} of {limits.nominal} slots are leased"]
+    if held + entry.slots > limits.most:
+        return [
+            f"the quota of domain {name}: it holds {held} slots, owns {limits.nominal} and may borrow {limits.borrow}"
+        ]
+    left = max(0, spare(state, policies, limits.cohort))
+    return [
+        f"cohort {limits.cohort}: domain {name} holds {held} slots, owns {limits.nominal}, and {left} are left to borrow"
+    ]
+
+
+def _pool(state: State, policies: Policies, entry: TaskEntry, now: float) -> list[str]:
+    pool = entry.pool
+    if pool in state.meta.drained:
+        return [f"pool {pool} is drained; nothing more is given to it until it is resumed"]
+    if not any(w.pool == pool and gives_credits(w, policies, now) for w in state.workers.values()):
+        return [f"no sampler of pool {pool} has sent a heartbeat in {policies.worker_timeout_s:.0f} s"]
+    free = Free(state, policies, pool, now)
+    if entry.slots > free.whole:
+        return [f"it needs {entry.slots} slots, the live samplers of pool {pool} have {free.whole}"]
+    if free.slots == 0:
+        return [f"all {free.whole} slots of pool {pool} are leased"]
+    if not free.fits(entry):
+        return [
+            f"it needs {entry.slots} slots and {entry.tokens} tokens; of pool {pool} {free.slots} slots are free"
+        ]
+    reserved = state.meta.reserved.get(pool, "")
+    if reserved and reserved != entry.id:
+        return [
+            f"{free.slots} free slots of pool {pool} are held for task {reserved}, which needs more of them"
+        ]
+    return []
+
+
+def _pacing(state: State, policies: Policies, entry: TaskEntry, now: float) -> list[str]:
+    causes = []
+    bound = verifiable(state, policies, now)
+    if bound is not None and state.members >= bound:
         causes.append(
-            f"the quota of domain {entry.domain} is used up by {len(state.held[entry.domain])} leases"
+            f"the verifiers: {state.members} samples are under way, {bound} is what their slots allow"
         )
-    if not workers:
-        causes.append(
-            f"no sampler of pool {entry.pool} has sent a heartbeat in {policies.worker_timeout_s:.0f} s"
-        )
-    elif free_slots(state, policies, entry.pool, now) == 0:
-        causes.append(f"all {sum(worker.slots for worker in workers)} slots of pool {entry.pool} are leased")
     if entry.purpose == "train" and state.meta.final:
         causes.append("nothing more: the run's final checkpoint is published")
     elif entry.purpose == "train" and train_allowance(state, policies) == 0:
@@ -121,4 +206,4 @@ def _waits(state: State, policies: Policies, entry: TaskEntry, now: float) -> li
             f"the trainer: {state.meta.accepted} groups accepted and {len(state.active)} under way at version "
             f"{state.meta.version} is all that staleness {policies.eta} allows"
         )
-    return causes or ["its turn: tasks ahead of it, see place"]
+    return causes

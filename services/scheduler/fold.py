@@ -9,16 +9,30 @@ import msgspec
 
 from schemas.base import Event
 from schemas.checkpoints import CheckpointPublished
+from schemas.grants import CreditsGranted, ShardReported
 from schemas.heartbeats import WorkerHeartbeat
-from schemas.rewards import TrajectoryVerified
-from schemas.tasks import DomainPaused, DomainResumed, QuotaChanged, TaskCancelled, TaskSubmitted
+from schemas.rewards import StageVerified, TrajectoryVerified
+from schemas.tasks import (
+    DomainDrained,
+    DomainPaused,
+    DomainResumed,
+    PoolDrained,
+    PoolResumed,
+    QuotaChanged,
+    TaskCancelled,
+    TaskSubmitted,
+)
+from services.scheduler import mix
 from services.scheduler.admission import published
-from services.scheduler.attempts import expired, verified
+from services.scheduler.attempts import advanced, expired, verified
+from services.scheduler.controls import control
 from services.scheduler.dispatch import dispatch
 from services.scheduler.effects import Effect, coalesce
-from services.scheduler.intake import cancel, control, submit
+from services.scheduler.grants import hear, obey, settle
+from services.scheduler.intake import submit
 from services.scheduler.policies import Policies
 from services.scheduler.state import State, due, next_due
+from services.scheduler.withdraw import cancel
 from services.scheduler.workers import forget_silent, heartbeat
 
 
@@ -43,7 +57,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[Input, ...] = ()
 
 
-def fold(
+def fold(  # noqa: PLR0911 (a case for each event)
     state: State, policies: Policies, event: Event, now: float, *, at: float | None = None, trace: str = ""
 ) -> list[Effect]:
     """Take one event into the state; what is to be done because of it. Never raises for what an event says."""
@@ -52,14 +66,27 @@ def fold(
             return submit(state, policies, event, now, trace)
         case TrajectoryVerified():
             return verified(state, policies, event, now)
+        case StageVerified():
+            return advanced(state, policies, event, now)
         case WorkerHeartbeat():
             return heartbeat(state, policies, event, now, now if at is None else at)
         case TaskCancelled():
             return cancel(state, policies, event, now)
-        case DomainPaused() | DomainResumed() | QuotaChanged():
-            return control(state, policies, event)
+        case (
+            DomainPaused()
+            | DomainResumed()
+            | DomainDrained()
+            | QuotaChanged()
+            | PoolDrained()
+            | PoolResumed()
+        ):
+            return control(state, policies, event, now)
         case CheckpointPublished():
             return published(state, policies, event)
+        case CreditsGranted():
+            return obey(state, policies, event)
+        case ShardReported():
+            return hear(state, policies, event)
         case _:
             return []
 
@@ -70,7 +97,9 @@ def tick(state: State, policies: Policies, now: float) -> list[Effect]:
     for entry in due(state, now):
         effects += expired(state, policies, entry, now)
     forget_silent(state, policies, now)
+    mix.update(state, policies)
     effects += dispatch(state, policies, now)
+    effects += settle(state, policies, now)
     return effects
 
 

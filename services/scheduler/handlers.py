@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -10,7 +11,7 @@ import msgspec
 
 from schemas.base import Event
 from schemas.ids import event_id
-from schemas.tasks import Task, TaskSubmitted
+from schemas.tasks import Task, TaskCancelled, TaskSubmitted
 from services.runtime.catalog import CatalogError, Drawn, Split
 from services.runtime.producer import Outgoing
 from services.scheduler.effects import Assign, Derive, Effect, Publish, Revoke
@@ -42,33 +43,68 @@ def records_of(effects: Iterable[Effect], catalog: Draws, *, epoch: int, seq: in
             case Publish(event=event):
                 name = event_id("TaskState", event.task_id, epoch, seq, number)
                 records.append(_out("task-states", event, event.task_id, name, effect.trace))
-            case Derive():
+            case Derive(parent=parent):
                 child = submission(effect, catalog)
-                if child is not None:
-                    name = event_id("TaskSubmitted", child.task.id)
-                    records.append(_out("tasks", child, child.task.domain, name, effect.trace))
+                if isinstance(child, TaskSubmitted) or effect.awaited:
+                    name = event_id(child.type_name(), effect.child_id)
+                    records.append(_out("tasks", child, parent.domain, name, effect.trace))
     return records
 
 
-def submission(effect: Derive, catalog: Draws) -> TaskSubmitted | None:
-    """The simpler sub-task, drawn from the training split; None (and a log line) if the domain cannot yield one."""
+def submission(effect: Derive, catalog: Draws) -> TaskSubmitted | TaskCancelled:
+    """The simpler sub-task, or the word that there is none (and a log line).
+
+    With a difficulty it is a new draw from the training split; without, the parent with a hint or with fewer stages.
+    """
     parent = effect.parent
-    try:
-        drawn = catalog.sample(
-            parent.domain, split="train", seed=effect.seed, count=1, difficulty=effect.difficulty
-        )
-    except CatalogError as error:
-        log.warning("task %s gets no simpler sub-task: %s", parent.id, error)
-        return None
-    task: Task = msgspec.structs.replace(
-        drawn[0].task,
+    task, start = parent, ""
+    if effect.difficulty is not None:
+        try:
+            drawn = catalog.sample(
+                parent.domain, split="train", seed=effect.seed, count=1, difficulty=effect.difficulty
+            )[0]
+        except CatalogError as error:
+            log.warning("task %s gets no simpler sub-task: %s", parent.id, error)
+            return TaskCancelled(task_id=effect.child_id, reason=f"cannot be made: {error}")
+        task, start = drawn.task, drawn.gold[: (len(drawn.gold) + 1) // 2]
+    if effect.stages:
+        task = first_stages(task, effect.stages)
+    if effect.hint:
+        # One pass, so that what is put in for one placeholder is never taken for the other.
+        words = {"{prompt}": task.prompt, "{start}": start}
+        prompt = re.sub(r"\{(?:prompt|start)\}", lambda found: words[found.group()], effect.hint)
+        task = msgspec.structs.replace(task, prompt=prompt)
+    task = msgspec.structs.replace(
+        task,
         id=effect.child_id,
         purpose=parent.purpose,
         sampling=parent.sampling,
         group_size=parent.group_size,
+        policy=parent.policy,
         batch=parent.batch,
+        pool=parent.pool,
     )
-    return TaskSubmitted(task=task, priority=effect.priority, parent=parent.id, level=effect.level)
+    return TaskSubmitted(
+        task=task,
+        priority=effect.priority,
+        parent=parent.id,
+        level=effect.level,
+        origin=effect.origin,
+        climb=effect.climb,
+    )
+
+
+def first_stages(task: Task, count: int) -> Task:
+    """The task with its first `count` stages only, and a line that says so. They begin where the whole begins."""
+    stages = task.spec["stages"]
+    if count >= len(stages):
+        return task  # a new draw may have fewer than its parent had
+    names = ", ".join(str(stage.get("name", number)) for number, stage in enumerate(stages[:count], 1))
+    return msgspec.structs.replace(
+        task,
+        prompt=f"{task.prompt}\nOnly the first {count} of the {len(stages)} stages: {names}.",
+        spec=task.spec | {"stages": stages[:count]},
+    )
 
 
 def _out(topic: str, event: Event, key: str, name: str, trace: str) -> Outgoing:

@@ -1,4 +1,4 @@
-"""What enters and what is withdrawn. Invariant: a submission becomes exactly one task, however often it is delivered.
+"""What enters. Invariant: a submission becomes exactly one task, however often it is delivered.
 
 Bad submissions are answered by a `rejected` state with one line that says why; nothing here raises.
 """
@@ -8,20 +8,34 @@ from __future__ import annotations
 import msgspec
 
 from schemas.ids import digest
-from schemas.tasks import DomainPaused, DomainResumed, QuotaChanged, TaskCancelled, TaskSubmitted
+from schemas.states import Cause
+from schemas.tasks import TaskSubmitted
+from schemas.verdicts import clip
+from services.scheduler.bodies import encode_body
+from services.scheduler.cohorts import never_fits, tokens_of
 from services.scheduler.effects import Effect, Publish
-from services.scheduler.moves import announce, announce_ended, end, free_slot, record_end, revoke
+from services.scheduler.moves import (
+    announce,
+    announce_ended,
+    record_end,
+    settle,
+    take,
+)
 from services.scheduler.order import estimate, virtual_deadline
 from services.scheduler.policies import Policies
-from services.scheduler.state import HELD, Ended, State, TaskEntry, place
+from services.scheduler.state import Ended, State, TaskEntry, place
 
+LARGEST_TASK = 262_144
+"""Bytes of a task: it is kept in memory, in the projection and in each assignment."""
+LONGEST_LABEL = 256
+"""Characters of a batch label, a parent's id or a trace context."""
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
-def content_of(event: TaskSubmitted) -> str:
+def content_of(event: TaskSubmitted) -> bytes:
     """Digest of a submission without the task's id: what a second use of an idempotency key must equal."""
     anonymous = msgspec.structs.replace(event.task, id="-")
-    return digest(_encoder.encode([anonymous, event.priority, event.parent, event.level]))[:32]
+    return bytes.fromhex(digest(_encoder.encode([anonymous, event.priority, event.parent, event.level]))[:32])
 
 
 def submit(
@@ -36,54 +50,92 @@ def submit(
             state.count("duplicate_task")
             return []
         return _conflict(state, event, known, now)
-    reason = ""
     if event.idempotency_key and (first := state.keys.get(event.idempotency_key)) is not None:
         original = state.live.get(first) or state.ended[first]
         if original.content == content:
             state.count("duplicate_task")
             return []
+    state.meta.submitted += 1
+    cause, reason = refusal(state, policies, event)
+    if cause:
+        state.count("rejected")
+        return _reject(state, event, now, content=content, cause=cause, reason=reason, trace=trace)
+    admitted = _admit(state, policies, event, now, content=content, trace=trace)
+    withdrawn = _withdrawn(state, event)
+    if withdrawn:
+        entry = state.live[task.id]
+        entry.cause, entry.reason = "cancelled", withdrawn
+        return [admitted, *take(state, entry, "cancelled", now)]
+    return [admitted]
+
+
+def refusal(state: State, policies: Policies, event: TaskSubmitted) -> tuple[Cause, str]:
+    """Why a submission that is no duplicate is not admitted, in a word and in a line that says what to do; empty if it is."""
+    task = event.task
+    if event.idempotency_key and (first := state.keys.get(event.idempotency_key)) is not None:
         reason = f"idempotency key {event.idempotency_key!r} was used with other content by task {first}; use a new key"
-    elif task.domain not in policies.domains:
-        reason = f"unknown domain {task.domain!r}; `temper domains ls` lists the known ones"
-    elif state.ready_in(task.domain) >= policies.ready_cap:
+        return "key_reused", reason
+    if task.domain not in policies.domains:
+        return "unknown_domain", f"unknown domain {task.domain!r}; `temper domains ls` lists the known ones"
+    if task.pool and task.pool != policies.pool and task.pool not in policies.pools:
+        known = ", ".join(sorted({policies.pool, *policies.pools}))
+        return "unknown_pool", f"unknown pool {clip(task.pool, 64)!r}; the pools are {known}"
+    size = len(_encoder.encode(task))
+    if size > LARGEST_TASK or len(task.batch) > LONGEST_LABEL or len(event.parent) > LONGEST_LABEL:
+        reason = (
+            f"the task is {size} bytes, {LARGEST_TASK} are allowed, and {LONGEST_LABEL} characters in `batch` and `parent`; "
+            "shorten it"
+        )
+        return "too_large", reason
+    if reason := never_fits(state, policies, task):
+        return "never_fits", reason
+    if state.ready_in(task.domain) >= policies.ready_cap:
         reason = (
             f"domain {task.domain} has {policies.ready_cap} ready tasks, its cap; "
             "submit again later under a new id or raise scheduler.ready_cap"
         )
-    state.meta.submitted += 1
-    if not reason and task.batch and task.batch in state.meta.closed:
-        admitted = _admit(state, policies, event, now, content=content, trace=trace)
-        entry = state.live[task.id]
-        entry.reason = "its batch was cancelled before it came"
-        return [admitted, end(state, entry, "cancelled", now)]
-    if reason:
-        state.count("rejected")
-        return [_reject(state, event, now, content=content, reason=reason, trace=trace)]
-    return [_admit(state, policies, event, now, content=content, trace=trace)]
+        return "domain_full", reason
+    return "", ""
+
+
+def _withdrawn(state: State, event: TaskSubmitted) -> str:
+    """Why a task is over before it begins: its batch or its parent was cancelled. One repeated on demand is not."""
+    if event.again:
+        return ""
+    if event.task.batch and event.task.batch in state.meta.closed:
+        return "its batch was cancelled before it came"
+    parent = state.ended.get(event.parent)
+    if parent is not None and parent.state == "cancelled":
+        return "its parent was cancelled before it came"
+    return ""
 
 
 def _admit(
-    state: State, policies: Policies, event: TaskSubmitted, now: float, *, content: str, trace: str
+    state: State, policies: Policies, event: TaskSubmitted, now: float, *, content: bytes, trace: str
 ) -> Publish:
     task, policy = event.task, policies.of(event.task.domain)
-    parent = state.ended.get(event.parent)
+    parent = None if event.climb else state.live.get(event.parent) or state.ended.get(event.parent)
     eligible_at = parent.eligible_at if parent is not None else now
     seconds = estimate(state.domains.get(task.domain), policy.deadline)
     entry = TaskEntry(
         id=task.id,
         domain=task.domain,
         purpose=task.purpose,
-        pool=policies.pool,
-        body=_encoder.encode(task),
+        pool=task.pool or policies.pool,
+        body=encode_body(task),
         content=content,
         order=state.meta.orders,
         group_size=task.group_size or policies.group_size,
+        slots=policy.slots,
+        tokens=tokens_of(policies, task),
         priority=event.priority,
         key=event.idempotency_key,
         parent=event.parent,
         level=event.level,
         batch=task.batch,
-        trace=trace,
+        trace=trace if len(trace) <= LONGEST_LABEL else "",
+        origin=-1.0 if event.origin is None else event.origin,
+        climb=event.climb,
         eligible_at=eligible_at,
         estimate_s=seconds,
         deadline=virtual_deadline(eligible_at, seconds, event.priority, policy.deadline),
@@ -97,8 +149,8 @@ def _admit(
 
 
 def _reject(
-    state: State, event: TaskSubmitted, now: float, *, content: str, reason: str, trace: str
-) -> Publish:
+    state: State, event: TaskSubmitted, now: float, *, content: bytes, cause: Cause, reason: str, trace: str
+) -> list[Effect]:
     task = event.task
     ended = Ended(
         id=task.id,
@@ -107,13 +159,15 @@ def _reject(
         state="rejected",
         content=content,
         key=event.idempotency_key,
+        level=event.level,
         reason=reason,
-        parent=event.parent,
-        batch=task.batch,
+        cause=cause,
+        parent=event.parent[:LONGEST_LABEL],
+        batch=task.batch[:LONGEST_LABEL],
         ended_at=now,
     )
     record_end(state, ended)
-    return announce_ended(ended, trace)
+    return [announce_ended(ended, trace), *settle(state, ended.id, now)]
 
 
 def _conflict(state: State, event: TaskSubmitted, known: TaskEntry | Ended, now: float) -> list[Effect]:
@@ -124,54 +178,11 @@ def _conflict(state: State, event: TaskSubmitted, known: TaskEntry | Ended, now:
         domain=event.task.domain,
         purpose=event.task.purpose,
         state="rejected",
-        content="",
+        content=b"",
         reason=f"task id {known.id} is taken by a task with other content; use a new id",
-        batch=event.task.batch,
+        cause="id_taken",
+        batch=event.task.batch[:LONGEST_LABEL],
         ended_at=now,
     )
     truth = announce(known, keep=True) if isinstance(known, TaskEntry) else announce_ended(known, keep=True)
     return [announce_ended(refusal, keep=True), truth]
-
-
-def cancel(state: State, policies: Policies, event: TaskCancelled, now: float) -> list[Effect]:
-    """Withdraw one task, or all tasks of a batch, those still to come included; held leases are revoked.
-
-    Topics are ordered within a partition only: tasks that were submitted before the cancellation may be read after it.
-    """
-    chosen: set[str] = set()
-    if event.batch and event.batch not in state.meta.closed:
-        state.meta.closed.append(event.batch)
-    if event.task_id in state.live:
-        chosen.add(event.task_id)
-    if event.batch:
-        chosen |= state.batches.get(event.batch, set())
-    if not chosen:
-        known = event.task_id in state.ended
-        state.count("cancel_of_ended_task" if known else "cancel_of_unknown_task")
-        return []
-    effects: list[Effect] = []
-    for entry in sorted((state.live[task_id] for task_id in chosen), key=lambda found: found.order):
-        if entry.state in HELD:
-            free_slot(state, policies, entry, now)
-            effects.append(revoke(entry, "cancelled"))
-        entry.reason = event.reason or "cancelled"
-        effects.append(end(state, entry, "cancelled", now))
-    return effects
-
-
-def control(
-    state: State, policies: Policies, event: DomainPaused | DomainResumed | QuotaChanged
-) -> list[Effect]:
-    """Pause, resume or limit a domain."""
-    if event.domain not in policies.domains:
-        state.count("control_of_unknown_domain")
-        return []
-    record = state.domain(event.domain)
-    before = (record.paused, record.nominal)
-    if isinstance(event, QuotaChanged):
-        record.nominal = event.nominal
-    else:
-        record.paused = isinstance(event, DomainPaused)
-    if before == (record.paused, record.nominal):
-        state.count("control_without_change")
-    return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from services.scheduler.state import ACTIVE, HELD, State, TaskEntry
@@ -30,13 +31,21 @@ def _tasks(state: State) -> list[str]:
 
 def _entry(state: State, entry: TaskEntry) -> list[str]:
     found: list[str] = []
-    number = entry.failures + entry.losses + entry.drains + (entry.state in ACTIVE)
+    number = entry.failures + entry.losses + entry.timeouts + entry.drains + (entry.state in ACTIVE)
     if entry.attempt != number:
         found.append(
             f"task {entry.id} in {entry.state} is at attempt {entry.attempt}, its counts say {number}"
         )
     if entry.state != "ready" and state.scheduled.get(entry.id, float("inf")) > entry.due_at:
         found.append(f"task {entry.id} in {entry.state} has no timer by {entry.due_at}")
+    if not entry.kills <= entry.deaths <= entry.losses:
+        found.append(
+            f"task {entry.id} has {entry.losses} losses, {entry.deaths} deaths and {entry.kills} kills"
+        )
+    if (entry.state == "waiting") != bool(entry.children):
+        found.append(f"task {entry.id} is {entry.state} and waits for {len(entry.children)} sub-tasks")
+    if entry.children and all(child in state.ended for child in entry.children):
+        found.append(f"task {entry.id} waits for sub-tasks that have all ended")
     if len(entry.results) >= entry.group_size:
         found.append(f"task {entry.id} has all its verdicts and is still {entry.state}")
     return found
@@ -50,19 +59,33 @@ def _indexes(state: State) -> list[str]:
     ready = sum(entry.state == "ready" for entry in entries)
     waiting = sum(lane.ready for lanes in state.lanes.values() for lane in lanes.values())
     found: list[str] = []
-    if _union(state.occupied.values()) != held:
-        found.append(f"occupancy by pool is not the {len(held)} unexpired leases")
-    if _union(state.held.values()) != held:
-        found.append(f"occupancy by domain is not the {len(held)} unexpired leases")
+    for kind, leases in (("pool", state.occupied), ("domain", state.held)):
+        if _union(leases.values()) != held:
+            found.append(f"occupancy by {kind} is not the {len(held)} unexpired leases")
+        for name, part in sorted(leases.items()):
+            sums = (sum(slots for slots, _ in part.values()), sum(tokens for _, tokens in part.values()))
+            if sums != (part.slots, part.tokens):
+                found.append(
+                    f"{kind} {name} counts {part.slots} slots and {part.tokens} tokens, leases hold {sums}"
+                )
+    phases = Counter(entry.state for entry in entries)
+    if {phase: count for phase, count in state.phases.items() if count} != phases:
+        found.append(f"live tasks by state are counted as {state.phases}, there are {dict(phases)}")
+    members = sum(entry.group_size for entry in entries if entry.state in ACTIVE)
+    if state.members != members:
+        found.append(f"{state.members} samples are counted as under way, {members} are")
     if set(state.leases) != active:
         found.append(f"{len(state.leases)} leases are indexed, {len(active)} attempts are under way")
     if state.active != train:
         found.append(f"{len(state.active)} training groups are counted as running, {len(train)} are")
+    expected = {child: entry.id for entry in entries for child in entry.children}
+    if state.expected != expected:
+        found.append(f"{len(state.expected)} sub-tasks are indexed, {len(expected)} are waited for")
     if waiting != ready:
         found.append(f"lanes hold {waiting} tasks, {ready} are ready")
     return found
 
 
-def _union(sets: Iterable[set[str]]) -> set[str]:
+def _union(sets: Iterable[Iterable[str]]) -> set[str]:
     joined: set[str] = set()
     return joined.union(*sets)

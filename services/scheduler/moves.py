@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from schemas.assignments import AttemptRevoked
 from schemas.ids import group_id
+from schemas.states import TERMINAL, TaskState
 from schemas.states import State as TaskPhase
-from schemas.states import TaskState
 from services.scheduler.effects import Effect, Publish, Revoke
+from services.scheduler.join import Child, joined
+from services.scheduler.machine import Happening, after
 from services.scheduler.order import billed, charge
 from services.scheduler.policies import Policies
-from services.scheduler.state import HELD, Ended, State, TaskEntry, lift, place
+from services.scheduler.state import HELD, Ended, State, TaskEntry, lift, shift
 
 
-def move(state: State, entry: TaskEntry, phase: TaskPhase, now: float, *, due_at: float = 0.0) -> Effect:
-    """Take a live entry to another live state; `due_at` is when that state times out."""
-    lift(state, entry)
-    entry.state = phase
-    entry.due_at = due_at
-    entry.updated_at = now
-    place(state, entry)
-    return announce(entry)
+def take(
+    state: State,
+    entry: TaskEntry,
+    happening: Happening,
+    now: float,
+    *,
+    due_at: float = 0.0,
+    score: float | None = None,
+    children: tuple[str, ...] = (),
+) -> list[Effect]:
+    """Take a live entry where the table says; `due_at` is when that state times out. Nothing, counted, where it says nothing.
+
+    The end of a sub-task may be the end of the task that waits for it, and of the one above: all are in the effects.
+    """
+    phase = after(entry.state, happening)
+    if phase is None or state.live.get(entry.id) is not entry:
+        state.count(f"illegal_{happening}")
+        return []
+    if phase in TERMINAL:
+        return _end(state, entry, phase, now, score=score, children=children)
+    shift(state, entry, phase, now, due_at=due_at)
+    return [announce(entry)]
 
 
 def announce(entry: TaskEntry, *, keep: bool = False) -> Publish:
@@ -33,8 +51,12 @@ def announce(entry: TaskEntry, *, keep: bool = False) -> Publish:
             attempt=entry.attempt,
             failures=entry.failures,
             losses=entry.losses,
+            timeouts=entry.timeouts,
             reason=entry.reason,
+            cause=entry.cause,
+            level=entry.level,
             parent=entry.parent,
+            children=entry.children,
             batch=entry.batch,
             updated_at=entry.updated_at,
         ),
@@ -54,8 +76,11 @@ def announce_ended(ended: Ended, trace: str = "", *, keep: bool = False) -> Publ
             attempt=ended.attempt,
             failures=ended.failures,
             losses=ended.losses,
+            timeouts=ended.timeouts,
             score=ended.score,
             reason=ended.reason,
+            cause=ended.cause,
+            level=ended.level,
             parent=ended.parent,
             children=ended.children,
             batch=ended.batch,
@@ -74,16 +99,15 @@ def record_end(state: State, ended: Ended) -> None:
     totals[ended.state] = totals.get(ended.state, 0) + 1
 
 
-def end(
+def _end(
     state: State,
     entry: TaskEntry,
     phase: TaskPhase,
     now: float,
     *,
-    score: float | None = None,
-    children: tuple[str, ...] = (),
-) -> Effect:
-    """Take a live entry to a terminal state."""
+    score: float | None,
+    children: tuple[str, ...],
+) -> list[Effect]:
     lift(state, entry)
     ended = Ended(
         id=entry.id,
@@ -95,28 +119,55 @@ def end(
         attempt=entry.attempt,
         failures=entry.failures,
         losses=entry.losses,
+        timeouts=entry.timeouts,
+        level=entry.level,
         score=score,
         reason=entry.reason,
+        cause=entry.cause,
         parent=entry.parent,
         batch=entry.batch,
-        children=children,
+        children=children or entry.children,
         eligible_at=entry.eligible_at,
         ended_at=now,
     )
     record_end(state, ended)
     by_state = state.domain(entry.domain).ended
     by_state[phase] = by_state.get(phase, 0) + 1
-    return announce_ended(ended, entry.trace)
+    return [announce_ended(ended, entry.trace), *settle(state, entry.id, now)]
 
 
-def revoke(entry: TaskEntry, reason: str) -> Effect:
-    """Tell the sampler that holds an attempt to stop; `reason` is `cancelled` or `expired`."""
+def settle(state: State, child: str, now: float) -> list[Effect]:
+    """A task has ended: let the one that waits for it, if any, end by its join rule."""
+    parent = state.live.get(state.expected.get(child, ""))
+    return [] if parent is None else conclude(state, parent, now)
+
+
+def conclude(state: State, entry: TaskEntry, now: float, *, over: bool = False) -> list[Effect]:
+    """End a waiting task if its sub-tasks decide it; `over`: in any case, by those that have ended."""
+    outcome = joined(entry.join, entry.enough, family(state, entry), over=over)
+    if outcome is None:
+        return []
+    entry.reason, entry.cause = outcome.reason, "timeout" if over else "children"
+    return take(state, entry, outcome.happening, now, score=outcome.score)
+
+
+def family(state: State, entry: TaskEntry) -> list[Child]:
+    """The sub-tasks of a waiting task as they stand."""
+    found = []
+    for name in entry.children:
+        ended = state.ended.get(name)
+        found.append(Child(name) if ended is None else Child(name, ended.state, ended.score))
+    return found
+
+
+def revoke(entry: TaskEntry, reason: Literal["cancelled", "expired", "drained"]) -> Effect:
+    """Tell the sampler that holds an attempt to stop."""
     return Revoke(
         event=AttemptRevoked(
             lease_id=entry.lease_id,
             task_id=entry.id,
             attempt=entry.attempt,
-            reason="cancelled" if reason == "cancelled" else "expired",
+            reason=reason,
         ),
         pool=entry.pool,
         group_id=group_id(entry.id, entry.attempt),

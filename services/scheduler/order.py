@@ -7,7 +7,9 @@ not the fault of the domain that was running, and must not cost it its turns. Wi
 
 from __future__ import annotations
 
+import math
 import statistics
+from functools import lru_cache
 
 from schemas.cards import Deadline
 from services.scheduler.policies import Policies
@@ -16,6 +18,8 @@ from services.scheduler.state import Domain, Share, State, TaskEntry
 
 WINDOW = 33
 """Attempts whose service seconds the rolling median looks at."""
+NOTHING = (-(1 << 60), 0.0)
+"""Rank of a domain that has used nothing: before all others."""
 MOST_BILLED = 2.0
 """Times its estimate that an attempt is charged at most; a domain that really takes longer has a higher median soon."""
 
@@ -29,22 +33,61 @@ def decayed(share: Share | None, now: float, half_life_s: float) -> float:
     """Service seconds of a share as of `now`: they halve every `half_life_s`."""
     if share is None or share.usage == 0.0:
         return 0.0
+    if share.at == now:
+        return share.usage
     return share.usage * exp2(-max(0.0, now - share.at) / half_life_s)
+
+
+def weight_of(state: State, policies: Policies, domain: str) -> float:
+    """Effective weight of a domain: its card's, times the factor of mixed sampling."""
+    record = state.domains.get(domain)
+    return policies.of(domain).weight * (1.0 if record is None else record.mix)
 
 
 def fair_key(state: State, policies: Policies, domain: str, purpose: str, now: float) -> float:
     """What domains are compared by, smallest first: decayed service seconds over weight."""
     record = state.domains.get(domain)
     share = None if record is None else record.shares.get(purpose)
-    return decayed(share, now, policies.half_life_s) / policies.of(domain).weight
+    return decayed(share, now, policies.half_life_s) / weight_of(state, policies, domain)
+
+
+@lru_cache(maxsize=256)
+def _growth(at: float, half_life_s: float) -> tuple[int, float]:
+    """`2 ** (at / half_life_s)` as (whole exponent, factor in [1, 2)): it is far beyond any float."""
+    halves = at / half_life_s
+    whole = math.floor(halves)
+    return whole, exp2(halves - whole)
+
+
+def rank_of(share: Share, weight: float, half_life_s: float) -> tuple[int, float]:
+    """The fair key as of any one time, as (exponent, mantissa): the order of `fair_key` at every `now`.
+
+    All usage halves alike, so `usage * 2 ** (at / half_life)` does not change until the next charge.
+    """
+    if share.usage == 0.0:
+        return NOTHING
+    whole, factor = _growth(share.at, half_life_s)
+    mantissa, exponent = math.frexp(share.usage / weight * factor)
+    return exponent + whole, mantissa
+
+
+def rank(state: State, policies: Policies, domain: str, purpose: str) -> tuple[int, float]:
+    """The rank of a domain."""
+    record = state.domains.get(domain)
+    share = None if record is None else record.shares.get(purpose)
+    if share is None:
+        return NOTHING
+    return rank_of(share, weight_of(state, policies, domain), policies.half_life_s)
 
 
 def charge(state: State, policies: Policies, entry: TaskEntry, seconds: float, now: float) -> None:
     """Add service seconds (negative to correct an estimate) to the entry's domain and purpose."""
-    record = state.domain(entry.domain)
-    share = record.shares.get(entry.purpose)
-    usage = max(0.0, decayed(share, now, policies.half_life_s) + seconds)
-    record.shares[entry.purpose] = Share(usage=usage, at=now)
+    shares = state.domain(entry.domain).shares
+    share = shares.get(entry.purpose)
+    if share is None:
+        share = shares[entry.purpose] = Share()
+    share.usage = max(0.0, decayed(share, now, policies.half_life_s) + seconds)
+    share.at = now
     entry.charged_s += seconds
 
 

@@ -13,6 +13,8 @@ from schemas.cards import Card, Deadline, Ladder, Retry, Timeouts
 from schemas.ids import digest
 from schemas.run import RunConfig
 from schemas.tasks import Sampling
+from schemas.topics import POOLS
+from services.runtime.settings import SettingsError
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +23,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     layer: str = "foundation"
     weight: float = 1.0
     nominal: int = 0
-    """Leases at a time; 0 is no limit."""
+    """Slots at a time; 0 is no limit. See `cohorts` for this and the next three."""
+    cohort: str = ""
+    borrow: int | None = None
+    lend: int | None = None
+    slots: int = 1
+    """Slots that an attempt holds."""
     retry: Retry = Retry()
     ladder: Ladder = Ladder()
     deadline: Deadline = Deadline()
@@ -30,6 +37,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DEFAULT = Policy()
+LEAST_BEATS = 3
+"""Heartbeats that a lease must outlast, so that one lost or late one does not end it."""
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,15 +48,41 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     run: str = "run"
     pool: str = "standard"
     """Sampler pool that serves the run's tasks."""
+    pools: tuple[str, ...] = POOLS
+    """Sampler pools that tasks may ask for, beside the run's own."""
     group_size: int = 8
     groups_per_step: int = 24
     eta: int = 4
     ready_cap: int = 100_000
     half_life_s: float = 300.0
+    mix: str = "weights"
+    """`weights` or `variance`: what steers domains within their layer."""
+    layers: dict[str, float] = {}
+    """Ratios between layers; empty: as the cards' weights have it."""
+    mix_floor: float = 0.25
+    mix_window: tuple[float, float] = (0.05, 0.95)
+    degenerate: float = 1e-6
+    """Groups whose scores differ by no more than this teach nothing."""
     worker_timeout_s: float = 10.0
     """A worker without a heartbeat for this long gives no credits."""
     worker_memory_s: float = 3600.0
     """A worker without a heartbeat for this long is forgotten."""
+    pool_slots: dict[str, int] = {}
+    """Slots that a pool is set up to have in all; a pool that is not named may have any number."""
+    pool_tokens: dict[str, int] = {}
+    """Likewise, tokens at a time."""
+    verify_backlog: int = 512
+    """Samples under way for each slot of the verifiers at most; 0 is no limit."""
+    shard: int = 0
+    shards: int = 1
+    """Into how many parts the domains are divided."""
+
+    def owns(self, domain: str) -> bool:
+        """Whether this shard decides for `domain`. A cohort lies in one shard, so that its quotas hold within one fold."""
+        if self.shards == 1:
+            return True
+        name = self.of(domain).cohort or domain
+        return int(digest(name.encode())[:12], 16) % self.shards == self.shard
 
     def of(self, domain: str) -> Policy:
         """Policy of `domain`; the defaults for a domain that a former card table knew and this one does not."""
@@ -59,7 +94,28 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def policies_of(cards: Mapping[str, Card], config: RunConfig) -> Policies:
-    """The table for these cards and this run."""
+    """The table for these cards and this run.
+
+    Raises:
+        SettingsError: a card's leases are too short for the samplers' heartbeats; or `scheduler.layers` names ratios,
+            but none for a layer that has domains; or `scheduler.mix_window` is empty.
+    """
+    layers = config.scheduler.layers
+    low, high = config.scheduler.mix_window
+    if low >= high:
+        raise SettingsError(
+            f"scheduler.mix_window = [{low:g}, {high:g}] holds no score; give the lower bound first"
+        )
+    for card in cards.values():
+        if card.timeouts.lease_s < LEAST_BEATS * config.sampler.heartbeat_s:
+            raise SettingsError(
+                f"domain {card.name}: timeouts.lease_s = {card.timeouts.lease_s:g} is less than {LEAST_BEATS} heartbeats of "
+                f"{config.sampler.heartbeat_s:g} s, so that work would be given out twice; raise it, or lower sampler.heartbeat_s"
+            )
+        if layers and card.layer not in layers:
+            raise SettingsError(
+                f"scheduler.layers gives no ratio for layer {card.layer}, which domain {card.name} is of; add one"
+            )
     return Policies(
         domains={name: _policy(card, config) for name, card in sorted(cards.items())},
         run=config.name,
@@ -69,6 +125,12 @@ def policies_of(cards: Mapping[str, Card], config: RunConfig) -> Policies:
         eta=config.scheduler.staleness,
         ready_cap=config.scheduler.ready_cap,
         half_life_s=config.scheduler.half_life_s,
+        verify_backlog=config.scheduler.verify_backlog,
+        mix=config.scheduler.mix,
+        layers=dict(sorted(config.scheduler.layers.items())),
+        mix_floor=config.scheduler.mix_floor,
+        mix_window=config.scheduler.mix_window,
+        degenerate=config.trainer.degenerate,
     )
 
 
@@ -81,6 +143,10 @@ def _policy(card: Card, config: RunConfig) -> Policy:
         layer=card.layer,
         weight=card.weight,
         nominal=card.quota.nominal,
+        cohort=card.quota.cohort,
+        borrow=card.quota.borrow,
+        lend=card.quota.lend,
+        slots=card.request.slots,
         retry=retry,
         ladder=card.ladder,
         deadline=card.deadline,

@@ -28,8 +28,13 @@ def exp2(x: float) -> float:
     if x < _SMALLEST:
         return 0.0
     whole = math.floor(x)
-    fraction = x - whole
-    power = 0.0
-    for coefficient in _COEFFICIENTS:
-        power = power * fraction + coefficient
+    x -= whole
+    c = _COEFFICIENTS  # two terms a line, written out: this is on the way of every decision
+    power = (c[0] * x + c[1]) * x + c[2]
+    power = (power * x + c[3]) * x + c[4]
+    power = (power * x + c[5]) * x + c[6]
+    power = (power * x + c[7]) * x + c[8]
+    power = (power * x + c[9]) * x + c[10]
+    power = (power * x + c[11]) * x + c[12]
+    power = power * x + c[13]
     return math.ldexp(power, whole)

@@ -1,8 +1,8 @@
 """Start-up. Invariant: what comes out is the state that the log describes, whatever Redis held, and the log is claimed.
 
-From the snapshot, if there is one, else from nothing: fold the journal's further entries, claim the journal, fold what a
-scheduler that is being replaced wrote before the claim. Effects of all entries but the last were confirmed before the next
-entry was written; those of the last are returned, to be done again.
+From a snapshot, if there is one that fits the log, else from nothing: fold the journal's further entries, claim the journal,
+fold what a scheduler that is being replaced wrote before the claim. Effects of all entries but the last were confirmed before
+the next entry was written; those of the last are returned, to be done again. What is missing from the log is never passed over.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping
+from itertools import batched
 
 from schemas.journal import BatchFolded
 from services.runtime.errors import Unavailable
@@ -19,23 +20,30 @@ from services.runtime.producer import Producer
 from services.runtime.reader import LogReader
 from services.scheduler.effects import Effect
 from services.scheduler.fold import step
-from services.scheduler.journal import batch_of, counts, outgoing
+from services.scheduler.journal import Gap, batch_of, counts, outgoing, same_division
 from services.scheduler.policies import Policies
-from services.scheduler.settings import CLAIM_S, INPUTS, JOURNAL
-from services.scheduler.snapshot import SnapshotError, restore
+from services.scheduler.settings import CLAIM_S, JOURNAL, inputs
+from services.scheduler.snapshot import Restorer, SnapshotError
 from services.scheduler.state import State
+from services.scheduler.store import BOOKKEEPING
 
 log = logging.getLogger(__name__)
+PORTION = 10_000
+"""Fields that are restored between two looks at the event loop: who owns the shard must keep saying so."""
+BEFORE = BOOKKEEPING | {"meta"}
+AHEAD = 1000
+"""Journal entries in one read."""
 
 
 class Recovery:
-    """Follows the journal with a state of its own."""
+    """Follows the journal of one shard with a state of its own."""
 
     def __init__(self, kafka: str, prefix: str, policies: Policies) -> None:
         self._kafka, self._prefix = kafka, prefix
         self._policies = policies
-        self._inputs = LogReader(kafka, prefix, INPUTS)
-        self._journal = LogReader(kafka, prefix, [JOURNAL])
+        self._name = f"{JOURNAL}/{policies.shard}"
+        self._inputs = LogReader(kafka, prefix, inputs(policies.shards))
+        self._journal = self._at({})
         self.state = State()
         self.last: list[Effect] = []
         """Effects of the newest entry that was folded here."""
@@ -44,26 +52,31 @@ class Recovery:
         self.folded = 0
         self.claimed_by = ""
         """Envelope id of the newest claim."""
+        self.came_from = "the log"
+        """What the state was restored from."""
 
-    async def start(self, fields: Mapping[str, bytes]) -> None:
-        """Connect, and stand where `fields` (of a snapshot, or empty) end.
+    async def start(self, *snapshots: Mapping[str, bytes]) -> None:
+        """Connect, and stand where the newest of these snapshots that can be used ends; without any, at the log's beginning.
 
         Raises:
             Unavailable: no broker answers, or a topic is missing.
+            Gap: the log does not hold what is needed to go on from there.
         """
-        offset = self._adopt(fields)
         await self._inputs.start()
-        self._journal = LogReader(self._kafka, self._prefix, [JOURNAL], start={f"{JOURNAL}/0": offset})
+        self._journal = self._at({self._name: 0})
         await self._journal.start()
-        end = (await self._journal.end_offsets())[f"{JOURNAL}/0"]
-        if offset > end:
-            log.warning(
-                "the snapshot is ahead of the log (journal %d > %d): rebuilding from the log", offset, end
-            )
-            self.state = State()
+        end = (await self._journal.end_offsets())[self._name]
+        offset = 0
+        for fields in sorted((found for found in snapshots if found), key=_journal_of, reverse=True):
+            adopted = await self._adopt(fields, end)
+            if adopted is not None:
+                offset = adopted
+                break
+        if offset:
             await self._journal.stop()
-            self._journal = LogReader(self._kafka, self._prefix, [JOURNAL], start="earliest")
+            self._journal = self._at({self._name: offset})
             await self._journal.start()
+        self._complete(offset)
 
     async def stop(self) -> None:
         """Disconnect."""
@@ -73,22 +86,33 @@ class Recovery:
     @property
     def position(self) -> int:
         """Offset of the next journal entry."""
-        return self._journal.positions()[f"{JOURNAL}/0"]
+        return self._journal.positions()[self._name]
 
     async def follow(self, *, until: tuple[int, int] | None = None) -> None:
         """Fold the journal to its present end, or up to and with entry (epoch, seq).
 
         Raises:
             Unavailable: the broker fails, or input that an entry names is gone.
+            Gap: entries are missing, or of another division into shards.
         """
-        end = (await self._journal.end_offsets())[f"{JOURNAL}/0"]
+        end = (await self._journal.end_offsets())[self._name]
         while self.position < end:
-            for record in await self._journal.poll(1.0, 1000):
+            for record in await self._journal.poll(1.0, AHEAD):
                 meta = self.state.meta
                 if until is not None and (meta.epoch, meta.seq) == until:
                     return
                 entry = record.event
-                if isinstance(entry, BatchFolded) and counts(meta, entry):
+                if not isinstance(entry, BatchFolded):
+                    continue
+                same_division(entry, self._policies.shard, self._policies.shards)
+                try:
+                    next_one = counts(meta, entry)
+                except Gap as error:
+                    raise Gap(
+                        f"journal/{record.partition} offset {record.offset}: {error}; restore the topic, or start from a "
+                        "snapshot that is newer than the gap, or begin a new log with another TEMPER_PREFIX"
+                    ) from error
+                if next_one:
                     await self._take(entry, record.envelope.id)
 
     async def claim(self, producer: Producer, run: str) -> None:
@@ -106,10 +130,12 @@ class Recovery:
                         seq=meta.seq + 1,
                         now=max(meta.now, time.time()),
                         epoch=meta.epoch + 1,
+                        shard=self._policies.shard,
+                        shards=self._policies.shards,
                         caught_up=False,
                     )
                     mine = outgoing(entry, nonce=uuid.uuid4().hex)
-                    await producer.emit(mine)
+                    await producer.append(mine, partition=self._policies.shard)
                     await self.follow()
                     if self.claimed_by == mine.id:
                         return
@@ -123,20 +149,65 @@ class Recovery:
         for part in entry.ranges:
             records += await self._inputs.read_range(part.topic, part.partition, part.first, part.next)
         claim = entry.epoch > self.state.meta.epoch
-        effects = step(self.state, self._policies, batch_of(entry, records))
+        effects = step(self.state, self._policies, batch_of(entry, records, self.state, self._policies))
         self.folded += 1
         if claim:
             self.claimed_by = envelope_id
         else:
             self.last, self.last_mark = effects, (entry.epoch, entry.seq)
+        await asyncio.sleep(0)
 
-    def _adopt(self, fields: Mapping[str, bytes]) -> int:
-        if not fields:
-            return 0
+    async def _adopt(self, fields: Mapping[str, bytes], end: int) -> int | None:
+        """Restore the state; where the journal goes on, or None if this snapshot cannot be used."""
+        shards = int(fields.get("shards", b"1"))
+        if shards != self._policies.shards:
+            raise Gap(
+                f"this installation is divided into {shards} shards, not {self._policies.shards}: a task would change its "
+                f"owner; set scheduler.shards = {shards}, or begin a new log with another TEMPER_PREFIX"
+            )
+        offset = _journal_of(fields)
+        if offset > end:
+            log.warning("a snapshot is ahead of the log (journal %d > %d) and is not used", offset, end)
+            return None
+        restorer = Restorer()
         try:
-            self.state = restore(fields)
-            return int(fields.get("journal", b"0"))
-        except (SnapshotError, ValueError) as error:
-            log.warning("%s: rebuilding from the log", error)
-            self.state = State()
-            return 0
+            restorer.add(
+                {"meta": fields.get("meta", b"")}
+            )  # first, for another version's fields need not decode
+            for portion in batched(fields.items(), PORTION):
+                restorer.add({name: value for name, value in portion if name not in BEFORE})
+                await asyncio.sleep(0)
+            for _ in restorer.placing():
+                await asyncio.sleep(0)
+            self.state = restorer.finish()
+        except SnapshotError as error:
+            log.warning("%s: it is not used", error)
+            return None
+        self.came_from = "a snapshot"
+        return offset
+
+    def _complete(self, offset: int) -> None:
+        """Refuse a log that no longer holds what comes next.
+
+        Raises:
+            Gap: it does not.
+        """
+        needed = {self._name: offset} | {
+            name: self.state.meta.offsets.get(name, 0) for name in self._inputs.beginnings
+        }
+        begins = self._inputs.beginnings | self._journal.beginnings
+        for name, first in sorted(needed.items()):
+            if begins[name] > first:
+                raise Gap(
+                    f"the log does not hold what the state is to be rebuilt from: {name} begins at offset {begins[name]}, "
+                    f"{first} is needed and no snapshot is newer; restore Redis or the blob store, or begin a new log "
+                    "with another TEMPER_PREFIX"
+                )
+
+    def _at(self, start: Mapping[str, int]) -> LogReader:
+        return LogReader(self._kafka, self._prefix, [JOURNAL], start=start, partition=self._policies.shard)
+
+
+def _journal_of(fields: Mapping[str, bytes]) -> int:
+    text = fields.get("journal", b"0")
+    return int(text) if text.isdigit() else 0

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from services.runtime.settings import Process, SettingsError
 
+ORDER: tuple[str, ...] = ("checkpoints", "heartbeats", "grants", "tasks", "rewards")
+"""The order in which the topics of one batch are folded: renewals before what could expire without them."""
 INPUTS: tuple[str, ...] = ("checkpoints", "heartbeats", "tasks", "rewards")
-"""Topics the scheduler reads, in the order in which one batch is folded: renewals before what could expire without them."""
+"""Topics that a scheduler with one shard reads."""
 JOURNAL = "journal"
+SNAPSHOTS = "snapshots"
+GROUP = "scheduler"
+"""Consumer group whose members share the shards."""
 BATCH = 2000
 """Records in one batch at most."""
 STALL_S = 5.0
@@ -16,14 +21,23 @@ PROGRESS_S = 30.0
 """A scheduler that has not completed a turn for this long is not healthy."""
 CLAIM_S = 30.0
 """Longest wait for one's own entry in the journal."""
+FETCH_WAIT_MS = 20
+"""Longest that the broker holds a request for new inputs; bounds what a record waits that came to another partition."""
+SAVE_S = 0.1
+"""Least time between two writes of the projection."""
 REDIS_TIMEOUT_S = 5.0
 REDIS_PAUSE_S = 5.0
 """Pause before Redis is tried again after a failure."""
 
 
-def redis_key(prefix: str) -> str:
-    """Key of the hash that holds the projection of this installation."""
-    return f"temper:{prefix}:scheduler"
+def inputs(shards: int) -> tuple[str, ...]:
+    """Topics that each shard reads."""
+    return INPUTS if shards == 1 else ORDER
+
+
+def redis_key(prefix: str, shard: int = 0) -> str:
+    """Key of the hash that holds the projection of one shard of this installation."""
+    return f"temper:{prefix}:scheduler" + (f":{shard}" if shard else "")
 
 
 def redis_of(process: Process) -> str:

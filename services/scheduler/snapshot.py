@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from schemas.ids import digest
 from services.scheduler.state import Domain, Ended, Meta, State, TaskEntry, Worker, place
 
-FOLD_VERSION = 3
+FOLD_VERSION = 4
 """Raised when the fold or its records change meaning; a snapshot of another version is discarded and rebuilt from the log."""
+
+PORTION = 10_000
+"""Entries that are placed in one go."""
 
 Record = TaskEntry | Ended | Domain | Worker
 
@@ -54,8 +57,16 @@ def snapshot(state: State) -> dict[str, bytes]:
 
 def take_changes(state: State) -> dict[str, bytes | None]:
     """Fields that changed since the last call, None where a field is gone; `meta` is always among them."""
+    changes = encode_fields(state, sorted(state.changed))
+    changes["meta"] = encode_meta(state)
+    state.changed.clear()
+    return changes
+
+
+def encode_fields(state: State, names: Iterable[str]) -> dict[str, bytes | None]:
+    """These fields as they are now, None where one is gone."""
     changes: dict[str, bytes | None] = {}
-    for field in sorted(state.changed):
+    for field in names:
         kind, _, name = field.partition(":")
         record: Record | None
         if kind == "task":
@@ -65,9 +76,82 @@ def take_changes(state: State) -> dict[str, bytes | None]:
         else:
             record = state.workers.get(name)
         changes[field] = None if record is None else encode(record)
-    changes["meta"] = encode_meta(state)
-    state.changed.clear()
     return changes
+
+
+class Restorer:
+    """Puts a state together from portions of the fields that `snapshot` wrote, in any order."""
+
+    def __init__(self) -> None:
+        self._state = State()
+        self._live: list[TaskEntry] = []
+        self._header = False
+
+    def add(self, fields: Mapping[str, bytes]) -> None:
+        """Take some fields in; each field once.
+
+        Raises:
+            SnapshotError: another fold version, or a field that does not decode.
+        """
+        state = self._state
+        try:
+            for field, value in fields.items():
+                if field.startswith("task:"):
+                    record = _tasks.decode(value)
+                    if isinstance(record, Ended):
+                        _restore_ended(state, record)
+                    else:
+                        self._live.append(record)
+                elif field.startswith("domain:"):
+                    domain = _domains.decode(value)
+                    state.domains[domain.name] = domain
+                elif field.startswith("worker:"):
+                    worker = _workers.decode(value)
+                    state.workers[worker.name] = worker
+                elif field == "meta":
+                    self._take_header(value)
+        except msgspec.MsgspecError as error:
+            raise SnapshotError(f"snapshot does not decode: {error}") from error
+
+    def placing(self) -> Iterator[None]:
+        """Put the entries under their indexes; yields now and then, for who has to look after something else meanwhile.
+
+        Raises:
+            SnapshotError: no meta field was among what was added.
+        """
+        if not self._header:
+            raise SnapshotError("snapshot has no meta field")
+        state = self._state
+        state.domains = dict(sorted(state.domains.items()))
+        state.workers = dict(sorted(state.workers.items()))
+        self._live.sort(key=lambda entry: entry.order)
+        for number, entry in enumerate(self._live):
+            place(state, entry)
+            if entry.key:
+                state.keys[entry.key] = entry.id
+            if number % PORTION == 0:
+                yield
+        self._live.clear()
+        state.changed.clear()
+
+    def finish(self) -> State:
+        """The state.
+
+        Raises:
+            SnapshotError: no meta field was among what was added.
+        """
+        for _ in self.placing():
+            pass
+        return self._state
+
+    def _take_header(self, value: bytes) -> None:
+        header = _header.decode(value)
+        if header.fold != FOLD_VERSION:
+            raise SnapshotError(
+                f"snapshot is of fold version {header.fold}, this scheduler has {FOLD_VERSION}"
+            )
+        self._state.meta = header.meta
+        self._header = True
 
 
 def restore(fields: Mapping[str, bytes]) -> State:
@@ -76,38 +160,16 @@ def restore(fields: Mapping[str, bytes]) -> State:
     Raises:
         SnapshotError: no meta field, another fold version, or a field that does not decode.
     """
-    state = State()
     if "meta" not in fields:
         raise SnapshotError("snapshot has no meta field")
-    try:
-        header = _header.decode(fields["meta"])
-        if header.fold != FOLD_VERSION:
-            raise SnapshotError(
-                f"snapshot is of fold version {header.fold}, this scheduler has {FOLD_VERSION}"
-            )
-        state.meta = header.meta
-        for field in sorted(fields):
-            kind, _, _ = field.partition(":")
-            if kind == "task":
-                _restore_task(state, _tasks.decode(fields[field]))
-            elif kind == "domain":
-                domain = _domains.decode(fields[field])
-                state.domains[domain.name] = domain
-            elif kind == "worker":
-                worker = _workers.decode(fields[field])
-                state.workers[worker.name] = worker
-    except msgspec.MsgspecError as error:
-        raise SnapshotError(f"snapshot does not decode: {error}") from error
-    state.changed.clear()
-    return state
+    restorer = Restorer()
+    restorer.add(fields)
+    return restorer.finish()
 
 
-def _restore_task(state: State, record: TaskEntry | Ended) -> None:
-    if isinstance(record, Ended):
-        state.ended[record.id] = record
-    else:
-        place(state, record)
-    if record.key and not (isinstance(record, Ended) and record.state == "rejected"):
+def _restore_ended(state: State, record: Ended) -> None:
+    state.ended[record.id] = record
+    if record.key and record.state != "rejected":
         state.keys[record.key] = record.id
 
 

@@ -1,6 +1,6 @@
 """The scheduler's state. Invariant: indexes (lanes, leases, timers) always agree with the entries they are derived from.
 
-Only `place` and `lift` touch the indexes, so an entry changes its state by `lift`, assignment, `place` and by nothing else.
+Only `place`, `lift` and `shift` touch the indexes, and an entry changes its state by them and by nothing else.
 Records (`TaskEntry`, `Ended`, `Domain`, `Worker`, `Meta`) are what is stored; everything else is rebuilt from them.
 The state is mutated in place by the fold, which is deterministic: equal states and equal inputs give equal states.
 """
@@ -8,17 +8,29 @@ The state is mutated in place by the fold, which is deterministic: equal states 
 from __future__ import annotations
 
 import heapq
+import math
+import sys
+from collections import deque
 from collections.abc import Iterator
 
 import msgspec
 
+from schemas.grants import Line
+from schemas.states import Cause
 from schemas.states import State as TaskPhase
 from schemas.tasks import Purpose
+from services.scheduler.treasury import Treasury
 
 HELD: frozenset[TaskPhase] = frozenset({"leased", "running"})
 """States in which an attempt occupies a slot."""
 ACTIVE: frozenset[TaskPhase] = frozenset({"leased", "running", "verifying"})
 """States in which an attempt is under way."""
+
+
+STARTED = 1 << 48
+"""What a task that had an attempt is put before others by, at equal deadlines; more than there will be submissions."""
+WAIT_BUCKETS = 24
+"""Powers of two of a millisecond that waits are told apart by; the last holds all above 70 minutes."""
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -27,6 +39,19 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
     index: int
     score: float | None
     passed: bool
+    killed: bool = False
+    """No verifier survived judging it."""
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far the verification of one member of the group has come."""
+
+    index: int
+    stages: int
+    """Stages verified, passed or not."""
+    passed: int
+    snapshot: str = ""
+    """Digest of the last good state."""
 
 
 class TaskEntry(msgspec.Struct, kw_only=True, tag="live", gc=False):
@@ -37,12 +62,16 @@ class TaskEntry(msgspec.Struct, kw_only=True, tag="live", gc=False):
     purpose: Purpose
     pool: str
     body: bytes
-    """The task in MessagePack; decoded only when it is dispatched."""
-    content: str
+    """The task in MessagePack, see `bodies`; the fold decodes it only when it makes another task of it."""
+    content: bytes
     """Digest of what was submitted, to tell a duplicate from a conflict."""
     order: int
     """Number of the submission: the last tie-break."""
     group_size: int
+    slots: int = 1
+    """Slots that an attempt holds, fixed when it was admitted."""
+    tokens: int = 0
+    """Tokens that an attempt may sample at most, all members together."""
     priority: int = 0
     key: str = ""
     parent: str = ""
@@ -61,6 +90,27 @@ class TaskEntry(msgspec.Struct, kw_only=True, tag="live", gc=False):
     losses: int = 0
     drains: int = 0
     """Attempts given back by a draining worker; they cost no budget."""
+    timeouts: int = 0
+    """Attempts that ran and did not finish in their time."""
+    kills: int = 0
+    """Losses of which it is known that the attempt ended its worker."""
+    deaths: int = 0
+    """Losses whose worker ended while it held the lease, whatever the cause."""
+    origin: float = -1.0
+    """Difficulty at the top of the ladder, for sub-tasks; negative where there is none."""
+    climb: bool = False
+    drained: bool = False
+    """The attempt under way was given back by a worker that was told to stop."""
+    given_up: bool = False
+    """The attempt under way was given back unfinished."""
+    progress: tuple[Progress, ...] = ()
+    """By index, of the attempt under way."""
+    children: tuple[str, ...] = ()
+    """Sub-tasks that a waiting task waits for."""
+    join: str = ""
+    enough: float = 0.0
+    """How the children's ends make its own, fixed when it began to wait."""
+    cause: Cause = ""
     lease_id: str = ""
     worker: str = ""
     leased_at: float = 0.0
@@ -68,7 +118,7 @@ class TaskEntry(msgspec.Struct, kw_only=True, tag="live", gc=False):
     """Service seconds already charged to the domain for this attempt."""
     due_at: float = 0.0
     """Lease expiry, verification deadline or end of backoff, by state."""
-    results: list[Result] = []
+    results: tuple[Result, ...] = ()
     reason: str = ""
     updated_at: float = 0.0
 
@@ -80,13 +130,16 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", gc=False):
     domain: str
     purpose: Purpose
     state: TaskPhase
-    content: str
+    content: bytes
     key: str = ""
     attempt: int = 0
     failures: int = 0
     losses: int = 0
+    timeouts: int = 0
+    level: int = 0
     score: float | None = None
     reason: str = ""
+    cause: Cause = ""
     parent: str = ""
     batch: str = ""
     children: tuple[str, ...] = ()
@@ -101,6 +154,25 @@ class Share(msgspec.Struct, array_like=True, gc=False):
     at: float = 0.0
 
 
+class Evidence(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a domain's complete training groups have shown; running averages, see `mix`."""
+
+    groups: int = 0
+    """How many there were."""
+    mean: float = 0.0
+    """Mean score."""
+    variance: float = 0.0
+    """Unbiased variance of the scores within a group."""
+    informative: float = 0.0
+    """Share of groups whose scores differ, the only ones that teach."""
+    cost_s: float = 0.0
+    """Service seconds charged for a group."""
+    recent: float = 0.0
+    """Informative groups, halved every `mix.HALF_LIFE` groups of all domains."""
+    at: int = 0
+    """Groups of all domains when `recent` was reckoned."""
+
+
 class Domain(msgspec.Struct, kw_only=True):
     """What the fold has learnt about a domain."""
 
@@ -108,6 +180,12 @@ class Domain(msgspec.Struct, kw_only=True):
     paused: bool = False
     nominal: int | None = None
     """Quota set by an event; None keeps the card's."""
+    borrow: int | None = None
+    """Likewise, what it may use of others in its cohort."""
+    lend: int | None = None
+    """Likewise, what others may use of it."""
+    refused: str = ""
+    """Why the last control that was refused was; empty after one that was not."""
     estimate_s: float = 0.0
     """Rolling median of service seconds; 0 until the first attempt ended."""
     seconds: list[float] = []
@@ -115,6 +193,13 @@ class Domain(msgspec.Struct, kw_only=True):
     """By purpose."""
     ended: dict[str, int] = {}
     """Terminal tasks by state."""
+    rung: int = 0
+    """Level that failing tasks go to first, see `degrade`; 0 and 1 are the top rung."""
+    rungs: dict[str, list[bool]] = {}
+    """Recent measured ends of sub-tasks by level, newest last."""
+    mix: float = 1.0
+    """Factor on the card's weight, set by mixed sampling."""
+    evidence: Evidence = Evidence()
 
 
 class Worker(msgspec.Struct, kw_only=True):
@@ -124,9 +209,13 @@ class Worker(msgspec.Struct, kw_only=True):
     service: str
     pool: str = ""
     slots: int = 0
+    tokens: int = 0
+    """Tokens it can hold at a time; 0: no limit."""
     draining: bool = False
     policy_version: int = -1
     seen_at: float = 0.0
+    started_at: float = 0.0
+    """Of the process that sent the last heartbeat."""
 
 
 class Meta(msgspec.Struct, kw_only=True):
@@ -144,22 +233,155 @@ class Meta(msgspec.Struct, kw_only=True):
     decisions: int = 0
     accepted: int = 0
     """Training groups that ended usable and complete (AReaL's `accepted`)."""
+    observed: int = 0
+    """Training groups that mixed sampling has taken into a domain's evidence."""
+    mixed: int = 0
+    """Decisions taken when mixed sampling set its factors last."""
     version: int = 0
     final: bool = False
     closed: list[str] = []
     """Batch labels that were cancelled, in the order of their cancellation: later tasks with them end at once."""
+    drained: list[str] = []
+    """Pools that get no new leases, by name."""
+    reserved: dict[str, str] = {}
+    """Pool -> the task that needs more than was free and is waited for."""
     counters: dict[str, int] = {}
     """Events that changed nothing, by cause."""
+    grant: int = 0
+    """Number of the grant that is obeyed; this and what follows is used with more than one shard only."""
+    credits: dict[str, int] = {}
+    """Units of each resource that the grant gives this shard."""
+    told: dict[str, Line] = {}
+    """The newest report."""
+    told_weight: float = 0.0
+    told_grant: int = 0
+    told_at: float = 0.0
+    owes: bool = False
+    """A report or a grant had to wait."""
+    granted_at: float = 0.0
+    treasury: Treasury | None = None
+    """Shard 0 keeps it."""
+    evicted: dict[str, int] = {}
+    """Attempts that ended without a result, by reason."""
+    waits: list[int] = []
+    """Tasks that waited for their first lease less than 2 ** n milliseconds and at least half of that, by n."""
+
+
+Key = tuple[int, int, float, str]
+"""Place of a domain among those of its board, smallest first: borrows (0 or 1), exponent and mantissa of its usage, name."""
+
+
+class Leases(dict[str, tuple[int, int]]):
+    """Leases that hold slots, with what each holds (slots, tokens). The sums change with the set and with nothing else."""
+
+    __slots__ = ("slots", "tokens")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slots = 0
+        self.tokens = 0
+
+    def hold(self, lease: str, slots: int, tokens: int) -> None:
+        """Add a lease that is not among them."""
+        self[lease] = (slots, tokens)
+        self.slots += slots
+        self.tokens += tokens
+
+    def release(self, lease: str) -> None:
+        """Take one out."""
+        slots, tokens = self.pop(lease)
+        self.slots -= slots
+        self.tokens -= tokens
 
 
 class Lane:
-    """Ready tasks of one pool, purpose and domain: a heap with lazy deletion."""
+    """Ready tasks of one pool, purpose and domain, by (deadline, started first, submission).
 
-    __slots__ = ("heap", "ready")
+    Most come in the order in which they go: these wait in a line. The others, and all that had an attempt, wait in a heap.
+    What has moved on is dropped when it comes up.
+    """
+
+    __slots__ = ("heap", "line", "ready")
 
     def __init__(self) -> None:
+        self.line: deque[TaskEntry] = deque()
         self.heap: list[tuple[float, int, str]] = []
         self.ready = 0
+
+    def add(self, entry: TaskEntry) -> None:
+        """Take a ready task in."""
+        self.ready += 1
+        if not entry.attempt:
+            line = self.line
+            if not line or (line[-1].deadline, line[-1].order) < (entry.deadline, entry.order):
+                line.append(entry)
+                return
+        rank = entry.order - STARTED if entry.attempt else entry.order
+        heapq.heappush(self.heap, (entry.deadline, rank, entry.id))
+
+    def first(self, live: dict[str, TaskEntry]) -> TaskEntry | None:
+        """The task that goes next."""
+        line, heap = self.line, self.heap
+        while line and not _waits(line[0], live):
+            line.popleft()
+        while heap:
+            entry = live.get(heap[0][2])
+            if entry is None or entry.state != "ready":
+                heapq.heappop(heap)
+                continue
+            if line and (line[0].deadline, line[0].order) < heap[0]:
+                break
+            return entry
+        return line[0] if line else None
+
+    def compact(self, live: dict[str, TaskEntry]) -> None:
+        """Drop all that has moved on."""
+        self.line = deque(entry for entry in self.line if _waits(entry, live))
+        self.heap = sorted(
+            {
+                item
+                for item in self.heap
+                if (found := live.get(item[2])) is not None and found.state == "ready"
+            }
+        )
+
+
+def _waits(entry: TaskEntry, live: dict[str, TaskEntry]) -> bool:
+    """Whether an entry of a line still waits there; after an attempt it waits in the heap."""
+    return entry.state == "ready" and not entry.attempt and live.get(entry.id) is entry
+
+
+class Board(dict[str, Lane]):
+    """Lanes of one pool and purpose by domain, and the order of those domains that may give a task.
+
+    A domain is in `places` while it has a ready task and room of its own. Heap items that are not its key are leftovers.
+    """
+
+    __slots__ = ("heap", "places")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heap: list[Key] = []
+        self.places: dict[str, Key] = {}
+
+    def enter(self, domain: str, key: Key | None) -> None:
+        """Give a domain its key, or none."""
+        if key is None:
+            self.places.pop(domain, None)
+            return
+        if self.places.get(domain) == key:
+            return
+        self.places[domain] = key
+        heapq.heappush(self.heap, key)
+        if len(self.heap) > 2 * len(self.places) + 64:
+            self.heap = sorted(self.places.values())
+
+    def first(self) -> Key | None:
+        """The smallest key; None without any."""
+        heap, places = self.heap, self.places
+        while heap and places.get(heap[0][3]) is not heap[0]:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
 
 
 class State:
@@ -171,15 +393,20 @@ class State:
         "changed",
         "domains",
         "ended",
+        "expected",
         "held",
         "keys",
         "lanes",
         "leases",
         "live",
+        "members",
         "meta",
         "occupied",
+        "phases",
         "scheduled",
         "timers",
+        "touched",
+        "waiting",
         "workers",
     )
 
@@ -191,11 +418,23 @@ class State:
         self.meta = Meta()
         self.keys: dict[str, str] = {}
         self.leases: dict[str, str] = {}
-        self.occupied: dict[str, set[str]] = {}
-        self.held: dict[str, set[str]] = {}
+        self.occupied: dict[str, Leases] = {}
+        """Pool -> leases that hold slots."""
+        self.held: dict[str, Leases] = {}
+        """Domain -> leases that hold slots."""
+        self.members = 0
+        """Samples of all attempts under way: what verifiers have or will have to do."""
         self.active: set[str] = set()
         self.batches: dict[str, set[str]] = {}
-        self.lanes: dict[tuple[str, Purpose], dict[str, Lane]] = {}
+        self.expected: dict[str, str] = {}
+        """Sub-task -> the live task that waits for it."""
+        self.lanes: dict[tuple[str, Purpose], Board] = {}
+        self.touched: dict[str, None] = {}
+        """Domains of which something has changed that decides about their place; the next dispatch looks at them."""
+        self.waiting: dict[str, None] = {}
+        """Domains that the last dispatch passed over for reasons that lie with others."""
+        self.phases: dict[TaskPhase, int] = {}
+        """Live tasks by state."""
         self.timers: list[tuple[float, int, str]] = []
         self.scheduled: dict[str, float] = {}
         self.changed: set[str] = set()
@@ -205,20 +444,37 @@ class State:
         counters = self.meta.counters
         counters[cause] = counters.get(cause, 0) + 1
 
+    def evict(self, reason: str) -> None:
+        """Count an attempt that ended without a result, by why it did."""
+        evicted = self.meta.evicted
+        evicted[reason] = evicted.get(reason, 0) + 1
+
+    def admit(self, waited_s: float) -> None:
+        """Count a task that got its first lease after `waited_s`, in its power of two of milliseconds."""
+        waits = self.meta.waits
+        bucket = math.frexp(waited_s * 1000.0)[1] if waited_s > 0.0 else 0
+        bucket = 0 if bucket < 0 else bucket if bucket < WAIT_BUCKETS else WAIT_BUCKETS - 1
+        while len(waits) <= bucket:
+            waits.append(0)
+        waits[bucket] += 1
+
     def domain(self, name: str) -> Domain:
-        """The domain's record, made on first use and marked changed."""
+        """The domain's record, made on first use and marked changed: whoever changes it comes through here."""
         found = self.domains.get(name)
         if found is None:
             found = self.domains[name] = Domain(name=name)
         self.changed.add("domain:" + name)
+        self.touched[name] = None
         return found
 
     def lane(self, entry: TaskEntry) -> Lane:
         """The lane an entry waits in."""
-        lanes = self.lanes.setdefault((entry.pool, entry.purpose), {})
-        found = lanes.get(entry.domain)
+        board = self.lanes.get((entry.pool, entry.purpose))
+        if board is None:
+            board = self.lanes[entry.pool, entry.purpose] = Board()
+        found = board.get(entry.domain)
         if found is None:
-            found = lanes[entry.domain] = Lane()
+            found = board[entry.domain] = Lane()
         return found
 
     def ready_in(self, domain: str) -> int:
@@ -227,26 +483,14 @@ class State:
 
 
 def place(state: State, entry: TaskEntry) -> None:
-    """Put an entry under the indexes its state belongs to."""
+    """Put an entry under all indexes; equal strings are kept once, however the entry was decoded."""
+    entry.domain, entry.pool = sys.intern(entry.domain), sys.intern(entry.pool)
+    if entry.batch:
+        entry.batch = sys.intern(entry.batch)
+        state.batches.setdefault(entry.batch, set()).add(entry.id)
     state.live[entry.id] = entry
     state.changed.add("task:" + entry.id)
-    if entry.batch:
-        state.batches.setdefault(entry.batch, set()).add(entry.id)
-    if entry.state == "ready":
-        lane = state.lane(entry)
-        lane.ready += 1
-        heapq.heappush(lane.heap, (entry.deadline, entry.order, entry.id))
-        if len(lane.heap) > 2 * lane.ready + 64:
-            _compact(state, lane)
-        return
-    set_timer(state, entry)
-    if entry.state in ACTIVE:
-        state.leases[entry.lease_id] = entry.id
-        if entry.purpose == "train":
-            state.active.add(entry.id)
-        if entry.state in HELD:
-            state.occupied.setdefault(entry.pool, set()).add(entry.lease_id)
-            state.held.setdefault(entry.domain, set()).add(entry.lease_id)
+    _enter(state, entry)
 
 
 def lift(state: State, entry: TaskEntry) -> None:
@@ -259,33 +503,76 @@ def lift(state: State, entry: TaskEntry) -> None:
         if not members:
             del state.batches[entry.batch]
     state.scheduled.pop(entry.id, None)
-    if entry.state == "ready":
+    _leave(state, entry)
+
+
+def shift(state: State, entry: TaskEntry, phase: TaskPhase, now: float, *, due_at: float = 0.0) -> None:
+    """Take a placed entry to another live state: `lift`, assignment and `place` in one, without leaving `live` between."""
+    _leave(state, entry)
+    entry.state = phase
+    entry.due_at = due_at
+    entry.updated_at = now
+    state.changed.add("task:" + entry.id)
+    _enter(state, entry)
+
+
+def _enter(state: State, entry: TaskEntry) -> None:
+    phase = entry.state
+    phases = state.phases
+    phases[phase] = phases.get(phase, 0) + 1
+    if phase == "ready":
+        state.scheduled.pop(entry.id, None)
+        state.touched[entry.domain] = None
+        lane = state.lane(entry)
+        lane.add(entry)
+        if len(lane.heap) + len(lane.line) > 2 * lane.ready + 64:
+            lane.compact(state.live)
+        return
+    set_timer(state, entry)
+    if phase == "waiting":
+        for child in entry.children:
+            state.expected[child] = entry.id
+    elif phase in ACTIVE:
+        lease = entry.lease_id
+        state.leases[lease] = entry.id
+        state.members += entry.group_size
+        if entry.purpose == "train":
+            state.active.add(entry.id)
+        if phase in HELD:
+            _leases(state.occupied, entry.pool).hold(lease, entry.slots, entry.tokens)
+            _leases(state.held, entry.domain).hold(lease, entry.slots, entry.tokens)
+
+
+def _leave(state: State, entry: TaskEntry) -> None:
+    phase = entry.state
+    state.phases[phase] -= 1
+    if phase == "ready":
+        state.touched[entry.domain] = None
         state.lane(entry).ready -= 1
-    elif entry.state in ACTIVE:
-        del state.leases[entry.lease_id]
+    elif phase == "waiting":
+        for child in entry.children:
+            del state.expected[child]
+    elif phase in ACTIVE:
+        lease = entry.lease_id
+        del state.leases[lease]
+        state.members -= entry.group_size
         state.active.discard(entry.id)
-        if entry.state in HELD:
-            state.occupied[entry.pool].discard(entry.lease_id)
-            state.held[entry.domain].discard(entry.lease_id)
+        if phase in HELD:
+            state.touched[entry.domain] = None
+            state.occupied[entry.pool].release(lease)
+            state.held[entry.domain].release(lease)
+
+
+def _leases(index: dict[str, Leases], name: str) -> Leases:
+    found = index.get(name)
+    if found is None:
+        found = index[name] = Leases()
+    return found
 
 
 def head(state: State, lane: Lane) -> TaskEntry | None:
-    """First ready task of a lane, dropping heap items whose entry has moved on."""
-    while lane.heap:
-        entry = state.live.get(lane.heap[0][2])
-        if entry is not None and entry.state == "ready":
-            return entry
-        heapq.heappop(lane.heap)
-    return None
-
-
-def _compact(state: State, lane: Lane) -> None:
-    ready = {
-        item
-        for item in lane.heap
-        if (found := state.live.get(item[2])) is not None and found.state == "ready"
-    }
-    lane.heap = sorted(ready)
+    """First ready task of a lane."""
+    return lane.first(state.live)
 
 
 def set_timer(state: State, entry: TaskEntry) -> None:

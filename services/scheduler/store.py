@@ -1,137 +1,247 @@
 """The projection in Redis. Invariant: entries, offsets and position are written together, by the newest incarnation only.
 
 One script call does the write, so it is atomic and needs no WATCH: it refuses an older epoch, and refuses changes that do
-not follow on what is stored (Redis was flushed, failed over or restored), whereupon the whole state is written anew. Redis
-failing never stops the scheduler: the log is the truth, and the projection is completed when Redis is back.
+not follow on what is stored (Redis was flushed, failed over or restored), whereupon the whole state is written anew: beside
+the old one in portions, then put in its place in one step. Redis failing never stops the scheduler: the log is the truth,
+and the projection is completed when Redis is back. Fields go over the wire and come back as one
+string with their lengths: at a million fields the client's own protocol would be most of the time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, cast
+from collections.abc import Awaitable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal, cast
 
 import redis.asyncio
 from redis.exceptions import RedisError
 
+from services.runtime import faults
 from services.runtime.errors import Unavailable
-from services.scheduler.settings import REDIS_PAUSE_S, REDIS_TIMEOUT_S, redis_key
+from services.scheduler.journal import Fenced
+from services.scheduler.settings import REDIS_TIMEOUT_S, redis_key
+
+__all__ = ["BOOKKEEPING", "Fenced", "Store", "StoreError"]
 
 log = logging.getLogger(__name__)
 CHUNK = 4000
-"""Fields in one command of a full write."""
-BOOKKEEPING = frozenset({"epoch", "mark", "journal"})
-"""Fields beside the state: who wrote last, up to which batch, and where the journal goes on."""
+"""Fields in one call of a full write or a full read."""
+TRIES = 5
+BOOKKEEPING = frozenset({"epoch", "mark", "journal", "shards"})
+"""Fields beside the state: who wrote last, up to which batch, where the journal goes on, how the domains are divided."""
 
-_APPLY = """
+_PARTS = """
+local function parts(sizes, joined)
+  local found, at = {}, 1
+  for size in string.gmatch(sizes, '%d+') do
+    found[#found + 1] = string.sub(joined, at, at + size - 1)
+    at = at + size
+  end
+  return found
+end
+local function put(key, sizes, joined, gone_sizes, gone)
+  local sets = parts(sizes, joined)
+  for i = 1, #sets, 2 do redis.call('HSET', key, sets[i], sets[i + 1]) end
+  for _, name in ipairs(parts(gone_sizes, gone)) do redis.call('HDEL', key, name) end
+end
+"""
+_APPLY = (
+    _PARTS
+    + """
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
 if epoch and tonumber(epoch) > tonumber(ARGV[1]) then return 'fenced' end
 if ARGV[2] == 'all' then
-  redis.call('RENAME', KEYS[2], KEYS[1])
-else
-  if redis.call('HGET', KEYS[1], 'mark') ~= ARGV[2] then return 'stale' end
+  if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('RENAME', KEYS[2], KEYS[1]) else redis.call('DEL', KEYS[1]) end
+elseif redis.call('HGET', KEYS[1], 'mark') ~= ARGV[2] then
+  return 'stale'
 end
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'mark', ARGV[3], 'journal', ARGV[4])
-local sets = tonumber(ARGV[5])
-for i = 6, 5 + 2 * sets, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
-for i = 6 + 2 * sets, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'mark', ARGV[3], 'journal', ARGV[4], 'shards', ARGV[5])
+put(KEYS[1], ARGV[6], ARGV[7], ARGV[8], ARGV[9])
 return 'ok'
+"""
+)
+_BUILD = (
+    _PARTS
+    + """
+put(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+return 'ok'
+"""
+)
+_READ = """
+local found = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
+local sizes = {}
+for i, part in ipairs(found[2]) do sizes[i] = #part end
+return {found[1], table.concat(sizes, ','), table.concat(found[2]), redis.call('HGET', KEYS[1], 'mark') or ''}
 """
 
 
-class Fenced(Unavailable):
-    """A newer scheduler has taken over; this one must end."""
+class StoreError(Unavailable):
+    """Redis did not take or give the state."""
 
 
 class Store:
-    """The projection of one installation."""
+    """The projection of one shard of one installation."""
 
-    def __init__(self, url: str, prefix: str, *, pause_s: float = REDIS_PAUSE_S) -> None:
-        """`url`: redis://host:port/db; `pause_s`: rest after a failure."""
+    def __init__(self, url: str, prefix: str, *, shard: int = 0, shards: int = 1) -> None:
+        """`url`: redis://host:port/db."""
         try:
             self._client: Any = redis.asyncio.Redis.from_url(
                 url, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
             )
         except ValueError as error:
             raise Unavailable(f"TEMPER_REDIS {url!r} is no Redis address: {error}") from error
-        self._key = redis_key(prefix)
-        self._mark = ""
+        self._key = redis_key(prefix, shard)
+        self._building = self._key + ":building"
+        self._shards = shards
+        self.mark = ""
         """What was stored last; empty when the whole state must be written."""
-        self._pause_s = pause_s
-        self._rest_until = 0.0
         self._apply = self._client.register_script(_APPLY)
-        self.stats: dict[str, float] = {"redis_writes": 0.0, "redis_full_writes": 0.0, "redis_errors": 0.0}
+        self._build = self._client.register_script(_BUILD)
+        self._read = self._client.register_script(_READ)
 
-    async def load(self) -> dict[str, bytes]:
+    async def load(self, *, torn: bool = False) -> dict[str, bytes]:
         """All stored fields, empty if there are none.
 
+        `torn`: take them as they come, even if a scheduler writes meanwhile.
+
         Raises:
-            Unavailable: Redis does not answer.
+            Unavailable: Redis does not answer, or a scheduler writes faster than this reads.
         """
         try:
-            raw = await cast("Awaitable[dict[bytes, bytes]]", self._client.hgetall(self._key))
+            for _ in range(TRIES):
+                marks, fields = await self._scan()
+                if torn or len(marks) <= 1:
+                    return fields
         except (RedisError, OSError) as error:
             raise Unavailable(f"Redis cannot be read: {error}; is TEMPER_REDIS right?") from error
-        return {name.decode(): value for name, value in raw.items()}
+        raise Unavailable(
+            f"the stored state changed {TRIES} times while it was read; ask again when the scheduler has less to do"
+        )
 
-    async def save(
-        self,
-        changes: Mapping[str, bytes | None],
-        whole: Callable[[], Mapping[str, bytes]],
-        *,
-        epoch: int,
-        seq: int,
-        journal: int,
-    ) -> bool:
-        """Store `changes`, or `whole()` where they do not fit on what is there; whether Redis took it.
+    async def _scan(self) -> tuple[set[bytes], dict[str, bytes]]:
+        fields: dict[str, bytes] = {}
+        marks: set[bytes] = set()
+        reading = asyncio.ensure_future(self._portion(b"0"))
+        try:
+            while True:
+                cursor, sizes, joined, mark = await reading
+                if cursor != b"0":  # the server works on the next portion while this one is taken apart
+                    reading = asyncio.ensure_future(self._portion(cursor))
+                    await asyncio.sleep(0)
+                marks.add(mark)
+                fields.update(_split(sizes, joined))
+                if cursor == b"0":
+                    return marks, fields
+        finally:
+            reading.cancel()
+
+    async def _portion(self, cursor: bytes) -> list[bytes]:
+        return await cast("Awaitable[list[bytes]]", self._read(keys=[self._key], args=[cursor, CHUNK]))
+
+    async def apply(
+        self, changes: Mapping[str, bytes | None], *, epoch: int, seq: int, journal: int
+    ) -> Literal["ok", "stale"]:
+        """Write changes that follow on what this store wrote last; `stale` if Redis holds something else.
 
         `journal` is an offset at or before the next journal entry.
 
         Raises:
             Fenced: a scheduler of a newer epoch has written.
+            StoreError: Redis does not take it.
         """
-        if time.monotonic() < self._rest_until:
-            return False
-        mark = f"{epoch}:{seq}"
+        if not self.mark:
+            return "stale"
+        return await self._write(changes, self.mark, epoch, seq, journal)
+
+    async def begin(self) -> None:
+        """Forget what was built beside.
+
+        Raises:
+            StoreError: Redis does not answer.
+        """
+        self.mark = ""
         try:
-            answer = b"stale"
-            if self._mark:
-                answer = await self._write(changes, self._mark, mark, epoch, journal)
-            if answer == b"stale":
-                await self._build(whole())
-                answer = await self._write({}, "all", mark, epoch, journal)
-                self.stats["redis_full_writes"] += 1
+            await self._client.delete(self._building)
         except (RedisError, OSError) as error:
-            self._mark = ""
-            self._rest_until = time.monotonic() + self._pause_s
-            self.stats["redis_errors"] += 1
-            log.warning("Redis does not take the state (%s); going on from the log, trying again", error)
-            return False
-        if answer == b"fenced":
-            raise Fenced(f"a newer scheduler than epoch {epoch} runs on this log; this one ends")
-        self._mark = mark
-        self.stats["redis_writes"] += 1
-        return True
+            raise _refused(error) from error
+
+    async def build(self, changes: Mapping[str, bytes | None]) -> None:
+        """Write a portion of the whole state beside the stored one; the last value of a field counts.
+
+        Raises:
+            StoreError: Redis does not take it.
+        """
+        try:
+            await self._build(keys=[self._building], args=[*_pack(changes)])
+        except (RedisError, OSError) as error:
+            raise _refused(error) from error
+
+    async def adopt(self, changes: Mapping[str, bytes | None], *, epoch: int, seq: int, journal: int) -> None:
+        """Put what was built, with these last changes, in the place of the stored state.
+
+        Raises:
+            Fenced: a scheduler of a newer epoch has written.
+            StoreError: Redis does not take it.
+        """
+        await self._write(changes, "all", epoch, seq, journal)
 
     async def close(self) -> None:
         """Disconnect."""
         await self._client.aclose()
 
     async def _write(
-        self, changes: Mapping[str, bytes | None], before: str, mark: str, epoch: int, journal: int
-    ) -> bytes:
-        sets = [item for name, value in changes.items() if value is not None for item in (name, value)]
-        gone = [name for name, value in changes.items() if value is None]
-        arguments = [epoch, before, mark, journal, len(sets) // 2, *sets, *gone]
-        keys = [self._key, self._key + ":building"]
-        return cast("bytes", await self._apply(keys=keys, args=arguments))
-
-    async def _build(self, fields: Mapping[str, bytes]) -> None:
-        building = self._key + ":building"
-        await self._client.delete(building)
-        names = list(fields)
-        for start in range(0, len(names), CHUNK):
-            await self._client.hset(
-                building, mapping={name: fields[name] for name in names[start : start + CHUNK]}
+        self, changes: Mapping[str, bytes | None], before: str, epoch: int, seq: int, journal: int
+    ) -> Literal["ok", "stale"]:
+        mark = f"{epoch}:{seq}"
+        self.mark = ""  # until it is known that this was taken
+        faults.at("scheduler:before-redis")
+        try:
+            answer = await cast(
+                "Awaitable[bytes]",
+                self._apply(
+                    keys=[self._key, self._building],
+                    args=[epoch, before, mark, journal, self._shards, *_pack(changes)],
+                ),
             )
+        except (RedisError, OSError) as error:
+            raise _refused(error) from error
+        faults.at("scheduler:after-redis")
+        if answer == b"fenced":
+            raise Fenced(f"a newer scheduler than epoch {epoch} runs on this log; this one ends")
+        if answer == b"stale":
+            return "stale"
+        self.mark = mark
+        return "ok"
+
+
+def _pack(changes: Mapping[str, bytes | None]) -> tuple[bytes, bytes, bytes, bytes]:
+    sets: list[bytes] = []
+    gone: list[bytes] = []
+    for name, value in changes.items():
+        if value is None:
+            gone.append(name.encode())
+        else:
+            sets += (name.encode(), value)
+    return _sizes(sets), b"".join(sets), _sizes(gone), b"".join(gone)
+
+
+def _sizes(parts: Sequence[bytes]) -> bytes:
+    return ",".join([str(len(part)) for part in parts]).encode()
+
+
+def _split(sizes: bytes, joined: bytes) -> dict[str, bytes]:
+    if not sizes:
+        return {}
+    bounds = [0]
+    total = 0
+    for size in sizes.split(b","):
+        total += int(size)
+        bounds.append(total)
+    parts: Sequence[bytes] = [joined[start:end] for start, end in pairwise(bounds)]
+    return {name.decode(): value for name, value in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _refused(error: Exception) -> StoreError:
+    return StoreError(" ".join(str(error).split()) or type(error).__name__)

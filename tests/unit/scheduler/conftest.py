@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from schemas.cards import Ladder, Retry
@@ -13,7 +14,7 @@ from schemas.ids import trajectory_id
 from schemas.rewards import TrajectoryVerified
 from schemas.tasks import PolicyRef, Task, TaskSubmitted
 from schemas.verdicts import Part, infra, scored
-from services.scheduler.effects import Assign, Effect, Publish
+from services.scheduler.effects import Assign, Derive, Effect, Publish
 from services.scheduler.fold import fold, tick
 from services.scheduler.invariants import invariant
 from services.scheduler.policies import Policies, Policy
@@ -64,11 +65,43 @@ class Bench:
         fields.setdefault("prompt", "2 + 2")
         return self.send(TaskSubmitted(task=Task(id=name, domain=domain, **fields), **outer))
 
+    def derived(self) -> list[TaskSubmitted]:
+        """Submit the sub-tasks that were asked for and have not come yet, made without a catalog."""
+        known = self.state.live.keys() | self.state.ended.keys()
+        asked = [effect for effect in self.effects if isinstance(effect, Derive)]
+        made = [
+            TaskSubmitted(
+                task=msgspec.structs.replace(
+                    effect.parent,
+                    id=effect.child_id,
+                    difficulty=effect.parent.difficulty if effect.difficulty is None else effect.difficulty,
+                ),
+                priority=effect.priority,
+                parent=effect.parent.id,
+                level=effect.level,
+                origin=effect.origin,
+                climb=effect.climb,
+            )
+            for effect in asked
+            if effect.child_id not in known
+        ]
+        for event in made:
+            self.send(event)
+        return made
+
+    def run(self, *scores: float | None) -> str:
+        """Dispatch one task and give its group these scores; the task's id."""
+        self.beat(slots=1)
+        self.tick()
+        name = self.assigned[-1].task.id
+        self.verdicts(name, *scores)
+        return name
+
     def beat(
         self, worker: str = "w", *, slots: int = 8, released: tuple[str, ...] = (), **fields: Any
     ) -> list[Effect]:
         reason = fields.pop("reason", "finished")
-        given = tuple(Released(lease_id=lease, reason=reason) for lease in released)
+        given = fields.pop("given", ()) + tuple(Released(lease_id=lease, reason=reason) for lease in released)
         fields = {"service": "sampler", "pool": "standard"} | fields
         return self.send(WorkerHeartbeat(worker=worker, slots=slots, released=given, **fields))
 

@@ -82,7 +82,7 @@ def test_a_late_verdict_of_an_expired_lease_changes_nothing(bench: Bench) -> Non
     bench.beat()
     bench.tick(2.0)
     bench.verdict("t", 0, 1.0, attempt=1, lease_id=old.lease_id)
-    assert bench.state.live["t"].results == []
+    assert bench.state.live["t"].results == ()
     assert bench.state.meta.counters["verdict_of_other_attempt"] == 1
 
 
@@ -91,7 +91,7 @@ def test_a_verdict_under_another_lease_changes_nothing(bench: Bench) -> None:
     bench.beat()
     bench.tick()
     bench.verdict("t", 0, 1.0, lease_id="forged")
-    assert bench.state.live["t"].results == []
+    assert bench.state.live["t"].results == ()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_missing_verdicts_end_the_attempt_by_what_is_there(bench: Bench) -> None
 
 
 def test_a_failing_task_is_replaced_by_simpler_ones_down_to_the_last_rung(bench: Bench) -> None:
-    bench.submit("t", domain="b", batch="mine")
+    bench.submit("t", domain="b", batch="mine", difficulty=1.0)
     bench.beat()
     bench.tick()
     children = [effect for effect in bench.verdicts("t", 0.0, 0.0) if isinstance(effect, Derive)]

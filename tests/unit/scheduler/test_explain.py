@@ -4,9 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from schemas.cards import Ladder
 from schemas.tasks import DomainPaused, QuotaChanged, TaskCancelled
 from services.scheduler.cli import lines
 from services.scheduler.explain import explain
+from services.scheduler.policies import Policy
 from services.scheduler.summary import figures, summary
 
 if TYPE_CHECKING:
@@ -35,6 +37,66 @@ def test_every_cause_of_waiting_is_named(bench: Bench) -> None:
     assert "slots" in waiting
     bench.checkpoint(1, final=True)
     assert "final" in causes(bench, "b2")
+
+
+def test_what_a_cohort_or_a_full_pool_leaves_is_named(bench: Bench) -> None:
+    bench.policies.domains["lender"] = Policy(nominal=1, cohort="c")
+    bench.policies.domains["owner"] = Policy(nominal=1, borrow=0, cohort="c")
+    bench.policies.domains["big"] = Policy(slots=3)
+    bench.beat(slots=4)
+    for name in ("o1", "o2"):
+        bench.submit(name, domain="owner")
+    bench.tick()
+    assert "owns 1 and may borrow 0" in causes(bench, "o2")
+    for name in ("b1", "b2"):
+        bench.submit(name, domain="big")
+    bench.tick()
+    assert bench.phase("b1") == "leased"
+    assert "all 4 slots" in causes(bench, "b2")
+    bench.verdicts("o1", 1.0, 1.0)
+    bench.submit("small")
+    bench.tick()
+    assert "needs 3 slots" in causes(bench, "b2") or "all 4 slots" in causes(bench, "b2")
+
+
+def test_free_slots_that_are_held_for_a_bigger_task_are_named(bench: Bench) -> None:
+    bench.policies.domains["big"] = Policy(slots=2)
+    bench.beat(slots=2)
+    bench.submit("first")
+    bench.tick()
+    bench.submit("large", domain="big")
+    bench.tick()
+    bench.submit("later")
+    bench.tick()
+    assert bench.phase("later") == "ready"
+    assert "it needs 2 slots" in causes(bench, "large")
+    assert "held for task large" in causes(bench, "later")
+
+
+def test_a_waiting_parent_says_which_sub_tasks_it_waits_for(bench: Bench) -> None:
+    bench.policies.domains["j"] = Policy(ladder=Ladder(steps=(0.5,), children=2, join="all", climb=False))
+    bench.submit("t", domain="j", difficulty=1.0)
+    bench.run(0.0, 0.0)
+    found = explain(bench.state, bench.policies, "t", bench.now)
+    assert found is not None
+    assert list(found["children"].values()) == ["to come", "to come"]
+    bench.derived()
+    bench.run(1.0, 1.0)
+    found = explain(bench.state, bench.policies, "t", bench.now)
+    assert found is not None
+    assert sorted(found["children"].values()) == ["ready", "succeeded"]
+    assert "1 of its 2 sub-tasks (join all)" in found["waits_for"][0]
+
+
+def test_budgets_and_the_next_rung_are_shown(bench: Bench) -> None:
+    bench.submit("t", domain="b", difficulty=1.0)
+    found = explain(bench.state, bench.policies, "t", bench.now)
+    assert found is not None
+    assert found["budget"] == {"failures": 0, "losses": 0, "timeouts": 3, "kills": 2, "next_rung": 1}
+    bench.submit("e", domain="b", difficulty=1.0, purpose="eval")
+    found = explain(bench.state, bench.policies, "e", bench.now)
+    assert found is not None
+    assert found["budget"]["next_rung"] is None
 
 
 @pytest.mark.parametrize("phase", ["leased", "verifying", "backoff"])

@@ -7,11 +7,12 @@ import msgspec
 
 from schemas.cards import Card, VerifierTable
 from schemas.run import RunConfig
-from schemas.tasks import Task, TaskSubmitted
-from services.runtime.catalog import CatalogError, Drawn, Split
+from schemas.tasks import Task, TaskCancelled, TaskSubmitted
+from services.runtime.catalog import Catalog, CatalogError, Drawn, Split
 from services.scheduler.effects import Derive, Publish, coalesce
 from services.scheduler.handlers import records_of
 from services.scheduler.policies import policies_of
+from services.verifier.families import stages
 
 if TYPE_CHECKING:
     import pytest
@@ -92,3 +93,35 @@ def test_policies_follow_cards_and_run() -> None:
     assert policies.digest() == policies_of({"a": card}, RunConfig()).digest()
     other = policies_of({"a": msgspec.structs.replace(card, weight=2.0)}, RunConfig())
     assert other.digest() != policies.digest()
+
+
+def test_a_sub_task_that_is_waited_for_and_cannot_be_made_is_reported_on_the_log() -> None:
+    lost = msgspec.structs.replace(DERIVE, parent=msgspec.structs.replace(PARENT, domain="z"), awaited=True)
+    [out] = records_of([lost], Draws(), epoch=1, seq=1)
+    assert isinstance(out.event, TaskCancelled)
+    assert (out.event.task_id, out.key) == ("c", "z")
+    assert "unknown domain 'z'" in out.event.reason
+
+
+def test_a_hint_shows_half_the_answer_of_a_new_draw_and_nothing_of_an_old_one() -> None:
+    effect = msgspec.structs.replace(DERIVE, hint="{prompt} (it begins with {start}, not {prompt})")
+    [out] = records_of([effect], Draws(), epoch=1, seq=1)
+    assert isinstance(out.event, TaskSubmitted)
+    assert out.event.task.prompt == "easy (it begins with go, not easy)"
+    same = msgspec.structs.replace(DERIVE, difficulty=None, hint="{prompt} Think.")
+    [out] = records_of([same], Draws(), epoch=1, seq=1)
+    assert isinstance(out.event, TaskSubmitted)
+    assert (out.event.task.prompt, out.event.task.id) == ("hard Think.", "c")
+
+
+def test_the_parts_of_a_staged_task_are_its_first_stages() -> None:
+    catalog = Catalog.load(["domains"], ["stages.files"])
+    task = catalog.sample("stages.files", split="train", seed=1, count=1)[0].task
+    effect = msgspec.structs.replace(DERIVE, parent=task, difficulty=None, stages=2)
+    [out] = records_of([effect], catalog, epoch=1, seq=1)
+    assert isinstance(out.event, TaskSubmitted)
+    part = out.event.task
+    assert part.spec["stages"] == task.spec["stages"][:2]
+    assert len(task.spec["stages"]) == 3
+    assert part.prompt == f"{task.prompt}\nOnly the first 2 of the 3 stages: s1, s2."
+    stages.check_spec(part.spec, {})

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+import pytest
+
 from schemas.journal import BatchFolded, Range
-from services.scheduler.journal import counts, moved, outgoing
+from services.scheduler.journal import Fenced, Gap, Journal, counts, moved, outgoing, same_division
 from services.scheduler.state import Meta
 from services.scheduler.turns import steady_clock
 
@@ -39,3 +44,25 @@ def test_the_clock_starts_no_earlier_than_the_log() -> None:
     first = clock()
     assert first >= 4e9
     assert clock() >= first
+
+
+def test_a_missing_entry_is_refused() -> None:
+    with pytest.raises(Gap, match=r"entry 12 of epoch 3 follows on entry 10 of epoch 3"):
+        counts(Meta(epoch=3, seq=10), entry(3, 12))
+    with pytest.raises(Gap):
+        counts(Meta(epoch=3, seq=10), entry(4, 12))
+    with pytest.raises(Gap, match=r"set scheduler\.shards = 1"):
+        same_division(entry(1, 1), 0, 2)
+
+
+def test_an_entry_at_another_offset_than_expected_fences_its_writer() -> None:
+    class Log:
+        async def append(self, item: Any, *, partition: int) -> int:
+            assert partition == 2
+            return 7
+
+    journal: Any = Journal(Log(), 2, 7)  # type: ignore[arg-type]
+    asyncio.run(journal.append(entry(1, 1)))
+    assert journal.position == 8
+    with pytest.raises(Fenced, match="another scheduler has taken over"):
+        asyncio.run(journal.append(entry(1, 2)))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.cards import Ladder, Retry
-from services.scheduler.degrade import child_id, retries, rung
+from services.scheduler.degrade import retries
 from services.scheduler.retry import backoff
 
 
@@ -30,16 +30,10 @@ def test_odd_settings_stay_within_the_cap(base: float, cap: float) -> None:
 
 def test_the_retry_budget_comes_before_the_ladder() -> None:
     ladder = Ladder(after=1, steps=(0.5,))
-    assert retries(Retry(failures=1), ladder, "train", 0, 1)
-    assert not retries(Retry(failures=1), ladder, "train", 0, 2)
+    assert retries(Retry(failures=1), ladder, "train", 1, below=1)
+    assert not retries(Retry(failures=1), ladder, "train", 2, below=1)
     patient = Ladder(after=3, steps=(0.5,))
-    assert retries(Retry(failures=0), patient, "train", 0, 2)
-    assert not retries(Retry(failures=0), patient, "train", 0, 3)
-    assert not retries(Retry(failures=0), patient, "train", 1, 1), "no rung left"
-
-
-def test_rungs_end() -> None:
-    ladder = Ladder(steps=(0.5, 0.0))
-    assert [rung(ladder, "train", level) for level in range(3)] == [0.5, 0.0, None]
-    assert rung(ladder, "eval", 0) is None
-    assert child_id("t", 1, 0) != child_id("t", 1, 1)
+    assert retries(Retry(failures=0), patient, "train", 2, below=1)
+    assert not retries(Retry(failures=0), patient, "train", 3, below=1)
+    assert not retries(Retry(failures=0), patient, "train", 1, below=None), "no rung left"
+    assert not retries(Retry(failures=9), patient, "eval", 1, below=None), "measured once"

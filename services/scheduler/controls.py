@@ -1,0 +1,126 @@
+"""Pause, resume, drain and quotas. Invariant: a control is taken whole or refused whole, with one line that says why.
+
+What runs goes on, but for a drained domain: its attempts are taken back, at no cost to their tasks. A refused control changes
+nothing; it is counted by its cause, and the domain's record keeps the line.
+"""
+
+from __future__ import annotations
+
+from schemas.tasks import (
+    DomainDrained,
+    DomainPaused,
+    DomainResumed,
+    PoolDrained,
+    PoolResumed,
+    QuotaChanged,
+)
+from services.scheduler.attempts import finish
+from services.scheduler.cohorts import Limits, limits_of, spare, used
+from services.scheduler.effects import Effect
+from services.scheduler.moves import revoke
+from services.scheduler.policies import Policies
+from services.scheduler.state import State
+
+Control = DomainPaused | DomainResumed | DomainDrained | QuotaChanged | PoolDrained | PoolResumed
+
+
+def control(state: State, policies: Policies, event: Control, now: float) -> list[Effect]:
+    """Take a control in."""
+    cause, line = refusal(state, policies, event)
+    if cause:
+        state.count(cause)
+        if isinstance(event, QuotaChanged) and event.domain in policies.domains:
+            state.domain(event.domain).refused = line
+        return []
+    if isinstance(event, PoolDrained | PoolResumed):
+        _pool(state, event)
+        return []
+    record = state.domain(event.domain)
+    before = (record.paused, record.nominal, record.borrow, record.lend)
+    record.refused = ""
+    if isinstance(event, QuotaChanged):
+        record.nominal = event.nominal
+        record.borrow = record.borrow if event.borrow is None else event.borrow
+        record.lend = record.lend if event.lend is None else event.lend
+    else:
+        record.paused = not isinstance(event, DomainResumed)
+    effects = _take_back(state, policies, event.domain, now) if isinstance(event, DomainDrained) else []
+    if not effects and before == (record.paused, record.nominal, record.borrow, record.lend):
+        state.count("control_without_change")
+    return effects
+
+
+def refusal(state: State, policies: Policies, event: Control) -> tuple[str, str]:
+    """Why a control is refused, in a word and in a line that says what to do; empty if it is not."""
+    if isinstance(event, PoolDrained | PoolResumed):
+        if event.pool in (policies.pool, *policies.pools):
+            return "", ""
+        known = ", ".join(sorted({policies.pool, *policies.pools}))
+        return "control_of_unknown_pool", f"unknown pool {event.pool[:64]!r}; the pools are {known}"
+    if event.domain not in policies.domains:
+        return (
+            "control_of_unknown_domain",
+            f"unknown domain {event.domain!r}; `temper domains ls` lists the known ones",
+        )
+    return _quota(state, policies, event) if isinstance(event, QuotaChanged) else ("", "")
+
+
+def _quota(state: State, policies: Policies, event: QuotaChanged) -> tuple[str, str]:
+    domain, policy = event.domain, policies.of(event.domain)
+    old = limits_of(state, policies, domain)
+    new = Limits(
+        event.nominal,
+        old.borrow if event.borrow is None else event.borrow,
+        old.lend if event.lend is None else event.lend,
+        old.cohort,
+    )
+    if not old.cohort and (event.borrow is not None or event.lend is not None):
+        return (
+            "quota_without_cohort",
+            f"domain {domain} has no cohort to borrow from or lend to; set quota.cohort in its card, or leave both out",
+        )
+    if event.lend is not None and event.lend > event.nominal:
+        return (
+            "quota_lend_above_nominal",
+            f"domain {domain} cannot lend {event.lend} of {event.nominal} slots; lend at most its quota",
+        )
+    slots = sum(worker.slots for worker in state.workers.values() if worker.service == "sampler")
+    if slots and event.nominal > slots:
+        return (
+            "quota_above_capacity",
+            f"a quota of {event.nominal} for domain {domain} is more than the samplers' {slots} slots; start more first",
+        )
+    if policy.slots > new.most:
+        return (
+            "quota_below_request",
+            f"a quota of {event.nominal} for domain {domain} is less than the {policy.slots} slots of one attempt; raise it",
+        )
+    if old.cohort:
+        held = used(state, domain)
+        before = spare(state, policies, old.cohort)
+        lent = before - (old.lent - max(0, held - old.own)) + (new.lent - max(0, held - new.own))
+        if lent < 0 and lent < before:
+            return (
+                "quota_below_lent",
+                f"domain {domain} has lent {-lent} slots more than that leaves to cohort {old.cohort}; wait for them to end",
+            )
+    return "", ""
+
+
+def _pool(state: State, event: PoolDrained | PoolResumed) -> None:
+    drained = set(state.meta.drained)
+    changed = drained | {event.pool} if isinstance(event, PoolDrained) else drained - {event.pool}
+    if changed == drained:
+        state.count("control_without_change")
+    state.meta.drained = sorted(changed)
+
+
+def _take_back(state: State, policies: Policies, domain: str, now: float) -> list[Effect]:
+    """End all attempts of a domain that hold slots; their tasks wait for the domain to be resumed."""
+    leases = tuple(state.held.get(domain, ()))
+    held = sorted((state.live[state.leases[lease]] for lease in leases), key=lambda entry: entry.order)
+    effects: list[Effect] = []
+    for entry in held:
+        effects.append(revoke(entry, "drained"))
+        effects += finish(state, policies, entry, now, fault="drained", detail=f"domain {domain} drained")
+    return effects
