@@ -43,7 +43,18 @@ class Ended:
 
 
 async def judge(hand: Hand, frame: bytes, deadline_s: float, stats: dict[str, float]) -> Ended:
-    """Have the request in `frame` judged. Raises JailUnavailable: no slot can be made."""
+    """Have the request in `frame` judged to its end. Raises JailUnavailable: no slot can be made."""
+    said = await step(hand, frame, deadline_s, stats)
+    if isinstance(said, Ended):
+        return said
+    return Ended(infra("the worker gave no verdict"), settled=False, fault="the worker gave no verdict")
+
+
+async def step(hand: Hand, frame: bytes, deadline_s: float, stats: dict[str, float]) -> Ended | Reply:
+    """Have what `frame` asks for judged: an end, or the reply that says how far a longer answer came.
+
+    Raises JailUnavailable: no slot can be made.
+    """
     asked = starts = overruns = 0
     reason = ""
     while asked < TRIES and starts < STARTS:
@@ -65,6 +76,8 @@ async def judge(hand: Hand, frame: bytes, deadline_s: float, stats: dict[str, fl
                 await asyncio.sleep(PAUSE_S)
             continue
         _count(stats, reply)
+        if reply.verdict is None or reply.committed:
+            return reply
         fault = reply.verdict.evidence if reply.verdict.outcome == "infra" else ""
         return Ended(reply.verdict, settled=reply.settled, fault=fault)
     if overruns == TRIES:

@@ -2,9 +2,9 @@
 
 Invariant: pure, time is an argument; one domain's state never touches another's; no domain stays shut without end.
 
-Closed: all is judged. After `threshold` infra verdicts in a row: open, nothing is judged for a pause, and each answer gets
-an `infra` verdict at once that names the last cause; the scheduler tries it again within its budget. After the pause:
-half open, one answer is judged as a probe. A good verdict closes the breaker; a bad one opens it again for twice as long,
+Closed: all is judged. After `threshold` infra verdicts in a row: open, nothing is judged for a pause, and answers wait
+(gate.py) or get an `infra` verdict that names the last cause; the scheduler tries those again within its budget. After the
+pause: half open, one answer is judged as a probe. A good verdict closes the breaker; a bad one opens it again for twice as long,
 up to `pause_max_s`. A probe that says nothing in its time counts as lost, and another is let through.
 """
 
@@ -39,6 +39,16 @@ class Breaker:
     def open_count(self) -> int:
         """Domains of which nothing, or only a probe, is judged."""
         return sum(state.pause_s > 0.0 for state in self._domains.values())
+
+    def open(self, domain: str) -> bool:
+        """Whether nothing, or only a probe, of the domain is judged."""
+        state = self._domains.get(domain)
+        return state is not None and state.pause_s > 0.0
+
+    def until(self, domain: str) -> float:
+        """When the next probe is let through; the past for a closed one."""
+        state = self._domains.get(domain)
+        return state.until if state is not None and state.pause_s else float("-inf")
 
     def shut(self, domain: str, now: float) -> str:
         """Why an answer of the domain would not be judged now; empty if it would. Changes nothing."""

@@ -183,7 +183,7 @@ async def _check(catalog: Catalog) -> list[validate.Report]:
             reports.append(report)
             mark = "ok  " if report.ok else "FAIL"
             print(
-                f"{mark} {domain:<28} {report.seconds:6.1f} s  {'; '.join(report.problems)}",
+                f"{mark} {domain:<28} {report.seconds:6.1f} s  {'; '.join((*report.problems, *report.notes))}",
                 file=sys.stderr,
                 flush=True,
             )

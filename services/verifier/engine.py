@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from schemas.cards import Card
 from schemas.cards import Limits as CardLimits
 from schemas.tasks import Task
@@ -9,6 +12,7 @@ from schemas.verdicts import Verdict, clip, infra, invalid
 from services.verifier import families
 from services.verifier.answers import UnusableAnswerError, check_size
 from services.verifier.jail import Jail, Job, Limits, Outcome
+from services.verifier.network import Allow
 from services.verifier.networked import Networked, allowed, told
 from services.verifier.specs import SpecError
 
@@ -47,15 +51,34 @@ def judge(
         MemoryError: a check needs more than this process may have (bounds.py); nothing else, whatever it is given.
     """
     settings = card.verifier.settings
-    try:
-        family = families.family(card.verifier.family)
-        family.check_spec(task.spec, settings)
-        allow = allowed(card.limits.network)
-        check_size(len(submission) if size is None else size, answer_limit)
+
+    def whole() -> Verdict:
+        family, allow = prepared(task, card, len(submission) if size is None else size, answer_limit)
         if allow is None:
-            return family.verify(task, settings, jail_limits(card.limits), submission, jail)
+            verdict: Verdict = family.verify(task, settings, jail_limits(card.limits), submission, jail)
+            return verdict
         networked = Networked(jail, allow)
         return told(family.verify(task, settings, jail_limits(card.limits), submission, networked), allow)
+
+    return guarded(card, whole)
+
+
+def prepared(task: Task, card: Card, size: int, answer_limit: int) -> tuple[Any, Allow | None]:
+    """The family's module and the card's network, once task, card and the answer's size are found to be in order.
+
+    Raises SpecError and UnusableAnswerError.
+    """
+    family = families.family(card.verifier.family)
+    family.check_spec(task.spec, card.verifier.settings)
+    allow = allowed(card.limits.network)
+    check_size(size, answer_limit)
+    return family, allow
+
+
+def guarded[T](card: Card, find: Callable[[], T]) -> T | Verdict:
+    """What `find` gives, or the verdict that its exception stands for. Raises MemoryError, and nothing else."""
+    try:
+        return find()
     except UnusableAnswerError as error:
         return invalid(clip(str(error)))
     except MemoryError:

@@ -4,6 +4,9 @@ Invariant: no item is overtaken by one that arrives more than `min(SLACK * cost,
 never holds up a format check, and yet small jobs of all domains leave nearly in the order they came, as training wants:
 a domain that is served late is trained on stale samples. Within a domain, first in first out. Pure: time is an argument.
 
+A long answer takes its turn stage by stage: with each it arrives anew for all other domains, so that no build of fifty stages
+is one item, and stands first in its own domain, so that what was begun is finished before more is begun.
+
 An order alone does not help a check that finds all slots taken by builds. So items of domains that take longer than LONG_S
 are held back from the last free slot (line.py) for as long as there has been other work in the last RECENT_S.
 """
@@ -35,12 +38,16 @@ class FairQueue[T]:
     def __len__(self) -> int:
         return self._size
 
-    def push(self, domain: str, item: T, now: float, bound_s: float = 0.0) -> None:
-        """Put `item`, which takes `bound_s` at most, at the end of its domain's line.
+    def push(self, domain: str, item: T, now: float, bound_s: float = 0.0, *, front: bool = False) -> None:
+        """Put `item`, which takes `bound_s` at most, at the end of its domain's line; at its `front` if it was begun.
 
         `now` in seconds on any clock that does not go back.
         """
-        self._waiting.setdefault(domain, deque()).append((now, item))
+        line = self._waiting.setdefault(domain, deque())
+        if front:
+            line.appendleft((now, item))
+        else:
+            line.append((now, item))
         self._size += 1
         self._bound[domain] = bound_s
         if not self.long(domain):

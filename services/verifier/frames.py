@@ -7,9 +7,22 @@ import msgspec
 from schemas.cards import Card
 from schemas.tasks import Task
 from schemas.verdicts import Verdict
+from services.verifier.progress import Committed
 
 LARGEST = 64 << 20
 HEAD = 4
+
+
+class Resume(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """Where an answer that is judged step by step stands: judge its next stage only.
+
+    `owner`: whose answer it is. `parts`: address of the store of its snapshots. `worker`: name for what gets committed.
+    """
+
+    owner: str
+    parts: str
+    worker: str
+    stages: tuple[Committed, ...]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -19,20 +32,27 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     card: Card
     submission: bytes
     answer_limit: int
+    resume: Resume | None = None
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Its verdict, the seconds its jail runs took (processor and wall), and the worker's memory after it.
 
     `settled`: no run ended at its wall limit or had a network, so neither another load nor another day changes anything.
+
+    Step by step: `verdict` is None while stages are left, `committed` what to keep; or `damaged` says why stage `back` has
+    to be judged again.
     """
 
-    verdict: Verdict
+    verdict: Verdict | None
     jail_cpu_s: float = 0.0
     jail_wall_s: float = 0.0
     jail_runs: int = 0
     settled: bool = True
     memory_bytes: int = 0
+    committed: tuple[Committed, ...] = ()
+    damaged: str = ""
+    back: int = 0
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

@@ -4,13 +4,18 @@ A record that comes again while its verdict is being found waits for that one, a
 bit, as long as they are among the last KEPT. A replica that gets it without having seen it before judges it again: the
 same id and the same verdict, with the worker and the seconds of its own. A trajectory that was abandoned, or whose record
 has already cost several workers, ends in an `infra` verdict.
+
+A long answer is judged stage by stage, each told as soon as it is committed (track.py): whoever gets its record next goes on
+from there, and says what was committed again, under the same ids, since the last worker may have died before it did.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from schemas.base import Event
@@ -18,7 +23,7 @@ from schemas.ids import event_id
 from schemas.rewards import StageVerified, TrajectoryVerified
 from schemas.topics import REWARDS
 from schemas.trajectories import TrajectoryAbandoned, TrajectoryCompleted, content_digest
-from schemas.verdicts import Verdict, clip, infra
+from schemas.verdicts import StageResult, Verdict, clip, infra
 from services.runtime import telemetry
 from services.runtime.blobs import BlobError, Blobs
 from services.runtime.consumer import Done
@@ -27,26 +32,47 @@ from services.runtime.wire import Record
 from services.verifier.families import VERSION
 from services.verifier.outbox import Outbox
 from services.verifier.pool import Judged, Pool
+from services.verifier.track import Follow, HandedBackError, Told, Track
 
+log = logging.getLogger(__name__)
 KEPT = 1024
 """Trajectories whose events are remembered."""
 type Events = list[tuple[Event, str]]
 
 
-def verified(event: TrajectoryCompleted, judged: Judged, worker: str) -> Events:
-    """The events that say what became of a completed trajectory, each with its deterministic id; the verdict last."""
+def stage_verified(
+    event: TrajectoryCompleted, number: int, stages: int, result: StageResult, worker: str, **more: Any
+) -> tuple[Event, str]:
+    """What is said of stage `number` of `stages`, with its deterministic id; `more` are further fields."""
+    told = StageVerified(
+        trajectory_id=event.trajectory_id,
+        task_id=event.task.id,
+        attempt=event.attempt,
+        stage=number,
+        result=result,
+        domain=event.task.domain,
+        group_id=event.group_id,
+        index=event.index,
+        lease_id=event.lease_id,
+        stages=stages,
+        worker=worker,
+        **more,
+    )
+    return told, event_id("StageVerified", event.trajectory_id, number)
+
+
+def verified(
+    event: TrajectoryCompleted, judged: Judged, worker: str, told: AbstractSet[int] = frozenset()
+) -> Events:
+    """The events that say what became of a completed trajectory, each with its deterministic id; the verdict last.
+
+    `told`: stages of which it has been said already.
+    """
+    stages = judged.verdict.stages
     events: Events = [
-        (
-            StageVerified(
-                trajectory_id=event.trajectory_id,
-                task_id=event.task.id,
-                attempt=event.attempt,
-                stage=number,
-                result=result,
-            ),
-            event_id("StageVerified", event.trajectory_id, number),
-        )
-        for number, result in enumerate(judged.verdict.stages)
+        stage_verified(event, number, len(stages), result, worker)
+        for number, result in enumerate(stages)
+        if number not in told
     ]
     content = content_digest(event.token_ids, event.text)
     verdict = TrajectoryVerified(
@@ -68,6 +94,7 @@ def verified(event: TrajectoryCompleted, judged: Judged, worker: str) -> Events:
         duration_s=judged.duration_s,
         batch=event.task.batch,
         difficulty=event.task.difficulty,
+        fault=judged.fault,
     )
     events.append((verdict, event_id("TrajectoryVerified", event.trajectory_id)))
     return events
@@ -121,11 +148,20 @@ class Handler:
     """Takes records from the consumer, has them judged in the background, puts the events into the outbox."""
 
     def __init__(
-        self, pool: Pool, outbox: Outbox, blobs: Callable[[], Blobs], worker: str, redeliveries: int
+        self,
+        pool: Pool,
+        outbox: Outbox,
+        blobs: Callable[[], Blobs],
+        worker: str,
+        redeliveries: int,
+        progressed: Callable[[Record], None] = lambda _: None,
     ) -> None:
-        """`redeliveries`: a record that cost this many workers is not tried again."""
+        """`redeliveries`: a record that cost this many workers is not tried again.
+
+        `progressed`: called when a stage of a record is committed: its deliveries so far were not in vain.
+        """
         self._pool, self._outbox, self._blobs = pool, outbox, blobs
-        self._worker, self._redeliveries = worker, redeliveries
+        self._worker, self._redeliveries, self._progressed = worker, redeliveries, progressed
         self._results = Results()
         self._running: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -157,33 +193,73 @@ class Handler:
         with telemetry.span(
             "verify", parent=record.envelope.traceparent, kind="consumer", attributes=attributes
         ) as span:
-            content = content_digest(event.token_ids, event.text)
-            events = await self._results.of(
-                f"{event.trajectory_id} {content}", lambda: self._found(event, record.redelivered)
-            )
+            owner = f"{event.trajectory_id} {content_digest(event.token_ids, event.text)}"
+            tracks: list[Track] = []
+            try:
+                events = await self._results.of(owner, lambda: self._found(event, record, owner, tracks))
+            except HandedBackError as error:
+                log.info("%s is handed back: %s", owner, error)
+                return  # unfinished: whoever gets the record next goes on
             verdict = events[-1][0]
             if isinstance(verdict, TrajectoryVerified):
                 span.set(outcome=verdict.verdict.outcome, cached=verdict.cached)
-        self._put(events, event.group_id, span.traceparent, done)
 
-    async def _found(self, event: TrajectoryCompleted, redelivered: int) -> Events:
-        if redelivered >= self._redeliveries:
-            judged = Judged(infra(f"the record was delivered {redelivered} times and no worker survived it"))
+        def out() -> None:
+            done()
+            for track in tracks:
+                self._pool.verdict_out(track)
+
+        self._put(events, event.group_id, span.traceparent, out)
+
+    async def _found(
+        self, event: TrajectoryCompleted, record: Record, owner: str, tracks: list[Track]
+    ) -> Events:
+        """The events of a trajectory; `tracks` gets that of an answer judged stage by stage."""
+        told: set[int] = set()
+
+        def tell(stage: Told) -> None:
+            what = stage.what
+            said = stage_verified(
+                event,
+                stage.number,
+                stage.stages,
+                what.result,
+                what.worker,
+                snapshot=stage.snapshot,
+                runs=what.runs,
+                duration_s=what.duration_s,
+                note=what.note,
+            )
+            told.add(stage.number)
+            self._put([said], event.group_id, record.envelope.traceparent, lambda: None)
+            if stage.fresh:
+                self._progressed(record)
+
+        follow = None
+        if self._pool.stepwise(event.task):
+            follow = Follow(owner, tell, record.redelivered, self._redeliveries)
+        if follow is None and record.redelivered >= self._redeliveries:
+            judged = Judged(
+                infra(f"the record was delivered {record.redelivered} times and no worker survived it"),
+                fault="killed",
+            )
         else:
-            judged = await self._judged(event)
-        return verified(event, judged, self._worker)
+            judged = await self._judged(event, follow)
+        if judged.track is not None:
+            tracks.append(judged.track)
+        return verified(event, judged, self._worker, told)
 
-    async def _judged(self, event: TrajectoryCompleted) -> Judged:
+    async def _judged(self, event: TrajectoryCompleted, follow: Follow | None) -> Judged:
         if event.text_ref is None:
             # Lone surrogates stand for bytes that were no text; they come out as invalid UTF-8 again.
-            return await self._pool.judge(event.task, event.text.encode("utf-8", "surrogatepass"))
+            return await self._pool.judge(event.task, event.text.encode("utf-8", "surrogatepass"), follow)
         if event.text_ref.size > self._pool.answer_limit:
             return self._pool.too_long(event.task, event.text_ref.size)
         try:
             submission = await asyncio.to_thread(self._blobs().get, event.text_ref)
         except BlobError as error:
             return Judged(_lost(error))
-        return await self._pool.judge(event.task, submission)
+        return await self._pool.judge(event.task, submission, follow)
 
     def _put(self, events: Events, key: str, traceparent: str, done: Done) -> None:
         self._outbox.put(

@@ -5,15 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass, field
+from typing import Literal
 
 from schemas.verdicts import Verdict
+from services.verifier.frames import Request
+from services.verifier.track import Track
 
 COUNTED = (
     *("jobs", "cached", "scored", "invalid", "infra", "busy_s"),
     *("reverified", "disagreements", "unsettled"),
     *("breakers_opened", "breakers_open", "refused"),
+    *("stages_run", "stages_resumed", "stages_again"),
 )
-"""Counters; `unsettled`: second runs not made or not compared; `breakers_open`: domains not judged now."""
+"""Counters; `unsettled`: second runs not made or not compared; `breakers_open`: domains not judged now.
+
+`stages_run`: stages of long answers committed here; `stages_resumed`: taken over as another committed them;
+`stages_again`: to be judged again because a snapshot was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +35,10 @@ class Judged:
     queued_s: float = 0.0
     duration_s: float = 0.0
     settled: bool = True
+    fault: Literal["", "killed"] = ""
+    """`killed`: no worker survived judging it."""
+    track: Track | None = None
+    """Of an answer judged stage by stage: its snapshots may go when the verdict is out."""
 
 
 @dataclass(slots=True)
@@ -36,7 +47,7 @@ class Job:
 
     key: str
     domain: str
-    frame: bytes
+    request: Request
     bound_s: float
     """Sum of the limits of its runs."""
     deadline_s: float
@@ -44,3 +55,9 @@ class Job:
     against: Verdict | None = None
     """Set when this is a second run, to be compared with that verdict."""
     since: float = field(default_factory=time.monotonic)
+    hold_until: float = 0.0
+    """How long it may wait while its domain is not judged, CLOCK_MONOTONIC seconds."""
+    probe: bool = False
+    """Judged although its domain is not, to see whether that is still so."""
+    track: Track | None = None
+    """Set when it is judged stage by stage; then the bounds are of one stage."""

@@ -9,9 +9,11 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Literal
 
 from services.verifier.fair import FairQueue
 
+type Place = Literal["room", "extra", "none"]
 LOOK_S = 5.0
 """Seconds between looks at items that are only held back: it ends with time alone."""
 
@@ -21,7 +23,7 @@ class Line[T]:
 
     def __init__(self, slots: int, limit: int) -> None:
         self._slots = slots
-        self._queue: FairQueue[tuple[str, T, bool]] = FairQueue()
+        self._queue: FairQueue[tuple[str, T, Place]] = FairQueue()
         self._room, self._extra_room = asyncio.Semaphore(limit), limit
         self._changed = asyncio.Event()
         self._busy = 0
@@ -39,25 +41,33 @@ class Line[T]:
 
     def push(self, domain: str, item: T, bound_s: float) -> None:
         """Put an item, which takes `bound_s` at most, into the place that `room` gave."""
-        self._push(domain, item, bound_s, extra=False)
+        self._push(domain, item, bound_s, "room")
 
     def push_extra(self, domain: str, item: T, bound_s: float) -> bool:
         """As `push`, into one of the `limit` further places, which nobody waits for; False if all are taken."""
         if self._extra_room == 0:
             return False
         self._extra_room -= 1
-        self._push(domain, item, bound_s, extra=True)
+        self._push(domain, item, bound_s, "extra")
         return True
 
-    def _push(self, domain: str, item: T, bound_s: float, *, extra: bool) -> None:
-        self._queue.push(domain, (domain, item, extra), time.monotonic(), bound_s)
+    def push_again(self, domain: str, item: T, bound_s: float) -> None:
+        """Put an item that was taken and has more to do at the head of its domain's line; it needs no place.
+
+        So a domain has at most as many of these as there are slots.
+        """
+        self._push(domain, item, bound_s, "none")
+
+    def _push(self, domain: str, item: T, bound_s: float, place: Place) -> None:
+        front = place == "none"
+        self._queue.push(domain, (domain, item, place), time.monotonic(), bound_s, front=front)
         self._changed.set()
 
     def _pop(self, *, long_too: bool) -> tuple[str, T]:
-        domain, item, extra = self._queue.pop(long_too=long_too)
-        if extra:
+        domain, item, place = self._queue.pop(long_too=long_too)
+        if place == "extra":
             self._extra_room += 1
-        else:
+        elif place == "room":
             self._room.release()
         return domain, item
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from services.runtime import faults
 from services.runtime.consumer import Done
 from services.runtime.producer import Outgoing, Producer
 
@@ -28,7 +29,9 @@ class Outbox:
             batch = [await self._entries.get()]
             while len(batch) < BATCH and not self._entries.empty():
                 batch.append(self._entries.get_nowait())
+            faults.at("verifier:before-emit")
             await self._producer.emit(*(event for events, _ in batch for event in events))
+            faults.at("verifier:after-emit")
             for _, done in batch:
                 done()
                 self._entries.task_done()

@@ -1,7 +1,7 @@
 """The pool of slots. Invariant: every answer put in gets exactly one verdict, and no answer can harm another's.
 
 The queue is bounded and fair between domains. An answer already judged, or being judged, is not executed again. A domain
-that only gives `infra` is not judged for a while (breaker.py). There is no mode without the jail.
+that only gives `infra` is not judged for a while (breaker.py), and its answers wait (gate.py). There is no mode without the jail.
 """
 
 from __future__ import annotations
@@ -17,22 +17,26 @@ from schemas.cards import Card
 from schemas.tasks import Task
 from schemas.verdicts import Verdict, clip, infra
 from services.runtime import telemetry
+from services.runtime.blobs import BlobError
 from services.runtime.errors import Unavailable
-from services.verifier import attempts, engine, families
+from services.verifier import advance, attempts, engine, families
 from services.verifier.attempts import Ended
 from services.verifier.bounds import Bounds
 from services.verifier.breaker import Breaker
 from services.verifier.cache import Cache, Share, key
 from services.verifier.frames import Request, encode
+from services.verifier.gate import HOLD_SHARE, Gate
 from services.verifier.hand import BOUNDS, COMMAND, START_S, Hand, WorkerLostError
-from services.verifier.jail import JailUnavailable, hierarchy, ownership
+from services.verifier.jail import JailUnavailable, hierarchy, numbers, ownership
 from services.verifier.jobs import COUNTED, Job, Judged
+from services.verifier.keep import Keep
 from services.verifier.line import Line
+from services.verifier.progress import record_key
+from services.verifier.track import Follow, HandedBackError, Told, Track
 
 __all__ = ["Judged", "Pool"]
 
 MARGIN_S = 20.0
-SLOT_NUMBERS = 10_000
 log = logging.getLogger(__name__)
 
 
@@ -55,22 +59,28 @@ class Pool:
         breaker: Breaker | None = None,
         bounds: Bounds = BOUNDS,
         recycle: int = 0,
+        keep: Keep | None = None,
+        worker: str = "",
+        hold: int = 0,
     ) -> None:
         """`root`: folder of the slots. `margin_s`: seconds a job may take beyond the sum of its limits.
 
         `image`: what else the verdicts of this machine depend on (image.py). `breaker`: none never opens. `bounds`: of
         the checks of one answer. `recycle`: answers after which a worker is replaced; 0: only when it has grown.
+        `keep`: where long answers are kept stage by stage; without it they are judged in one go. `worker`: our name there.
+        `hold`: answers that wait, at most, while their domain is not judged; the others are refused.
         """
         self._cards, self.answer_limit, self._margin_s = cards, answer_limit, margin_s
         self._cache, self._share, self._image = Cache(cache), Share(reverify), image
-        self._breaker = breaker or Breaker(0, 1.0, 1.0)
+        self._gate, self._held = Gate(breaker or Breaker(0, 1.0, 1.0), hold), set[asyncio.Task[None]]()
         self._recycle, self._grown = recycle, bounds.memory_bytes // 2
+        self._keep, self._worker, self._handing_back = keep, worker, False
         self._line: Line[Job] = Line(slots, queue_limit)
         self._pending: dict[str, asyncio.Future[Judged]] = {}
-        first = os.getpid() * 16 % SLOT_NUMBERS
-        names = [f"temper-v{os.getpid()}-{(first + n) % SLOT_NUMBERS}" for n in range(slots)]
-        self._hands = [Hand(name, root, command, bounds) for name in names]
+        self._hands = [Hand("", root, command, bounds) for _ in range(slots)]  # named by `start`
+        self._reserved: numbers.Reserved | None = None
         self._loops: list[asyncio.Task[None]] = []
+        self._discarding: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] | None = None
         """Has an exception once slots can no longer be made: the service must end then, and not judge."""
         self.isolation = ""
@@ -93,6 +103,9 @@ class Pool:
 
     async def start(self) -> None:
         """Start all workers. Raises JailUnavailable with one line if a slot cannot be made; nothing is left running then."""
+        self._reserved = numbers.reserve(self.slots)
+        for hand, number in zip(self._hands, self._reserved.numbers, strict=True):
+            hand.name = f"temper-v{os.getpid()}-{number}"
         # All of them to the end, so that none is still being started when the others are ended.
         started = await asyncio.gather(*(hand.start() for hand in self._hands), return_exceptions=True)
         failures = [each for each in started if isinstance(each, BaseException)]
@@ -116,12 +129,40 @@ class Pool:
         self._loops = []
         for job in self._line.drain():
             self._finish(job, Judged(infra("the verifier was stopped"), settled=False))
+        self._gate.leave()
+        await asyncio.gather(*self._held)
         await asyncio.gather(*(hand.close() for hand in self._hands))
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
+        if self._discarding:
+            await asyncio.wait(self._discarding)
         if self.stats["workers_lost"]:
             await asyncio.to_thread(_sweep)
 
-    async def judge(self, task: Task, submission: bytes) -> Judged:
-        """The verdict on an answer. Waits while the queue is full."""
+    def stepwise(self, task: Task) -> bool:
+        """Whether answers to `task` are judged stage by stage, each kept."""
+        card = self._cards.get(task.domain)
+        return self._keep is not None and card is not None and families.stepwise(card.verifier.family)
+
+    def hand_back(self) -> None:
+        """Begin no further stage of a long answer: `judge` raises HandedBackError for it."""
+        self._handing_back = True
+        self._gate.leave()
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Numbers of the slots, while it runs."""
+        return self._reserved.numbers if self._reserved is not None else ()
+
+    async def judge(self, task: Task, submission: bytes, follow: Follow | None = None) -> Judged:
+        """The verdict on an answer. Waits while the queue is full.
+
+        `follow`: whose it is, for an answer that is judged stage by stage.
+
+        Raises:
+            HandedBackError: the service is ending; stages are left to be judged, or the domain is not judged now.
+        """
         card = self._cards.get(task.domain)
         if card is None:
             return self._counted(Judged(_no_card(task)))
@@ -133,18 +174,25 @@ class Pool:
             if self._share.take():
                 self._again(name, task, card, submission, Judged(known))
             return self._counted(Judged(known, cached=True))
-        shut = self._breaker.shut(task.domain, time.monotonic())
-        if shut:
-            self.stats["refused"] += 1
-            return self._counted(Judged(infra(clip(shut)), settled=False))
         pending = self._pending.get(name) if self._cache.size else None
         if pending is not None:
             shared = await asyncio.shield(pending)
             return self._counted(Judged(shared.verdict, cached=True))
         job = self._job(name, task, card, submission)
         self._pending[name] = job.done
+        job.hold_until = time.monotonic() + HOLD_SHARE * card.timeouts.verify_s
         try:
+            if not await self._entered(job):
+                return self._counted(await job.done)
+            spent = await self._tracked(job, task, follow)
+            if spent is not None:
+                self._finish(job, spent)
+                return self._counted(spent)
             await self._line.room()
+        except HandedBackError as error:
+            self._handed_back(job, error)
+            job.done.exception()  # told to whoever shares it, and raised here
+            raise
         except asyncio.CancelledError:
             self._pending.pop(name, None)
             job.done.cancel()
@@ -163,6 +211,19 @@ class Pool:
             return self._counted(Judged(_no_card(task)))
         return self._counted(Judged(engine.too_long(task, card, size, self.answer_limit)))
 
+    def verdict_out(self, track: Track, *, record: bool = False) -> None:
+        """The verdict of a long answer is where it belongs: remove its snapshots, or its `record` too, in the background."""
+
+        async def discard() -> None:
+            try:
+                await track.discard(record=record)
+            except BlobError as error:
+                log.warning("left to the next sweep: %s", error)
+
+        task = asyncio.create_task(discard())
+        self._discarding.add(task)
+        task.add_done_callback(self._discarding.discard)
+
     def _counted(self, judged: Judged) -> Judged:
         self.stats["jobs"] += 1
         self.stats["cached"] += judged.cached
@@ -172,20 +233,48 @@ class Pool:
     def _job(
         self, name: str, task: Task, card: Card, submission: bytes, against: Verdict | None = None
     ) -> Job:
-        frame = encode(Request(task=task, card=card, submission=submission, answer_limit=self.answer_limit))
+        request = Request(task=task, card=card, submission=submission, answer_limit=self.answer_limit)
         try:
             runs = families.runs(card.verifier.family, task.spec)
         except Exception:  # noqa: BLE001 (a malformed task; its verdict will say what is wrong with it)
             runs = 1
         bound_s = runs * card.limits.wall_s
         done: asyncio.Future[Judged] = asyncio.get_running_loop().create_future()
-        return Job(name, task.domain, frame, bound_s, bound_s + self._margin_s, done, against)
+        return Job(name, task.domain, request, bound_s, bound_s + self._margin_s, done, against)
+
+    async def _tracked(self, job: Job, task: Task, follow: Follow | None) -> Judged | None:
+        """Give a job that is to be judged stage by stage its track; the verdict, if no stage of it may be tried any more."""
+        if follow is None or self._keep is None or not self.stepwise(task):
+            return None
+        track = Track(self._keep, record_key(follow.owner, job.key), follow, task, self._worker)
+        try:
+            wasted = await track.open()
+        except BlobError as error:
+            return Judged(infra(clip(f"its progress cannot be read: {error}")), settled=False)
+        if follow.limit and wasted >= follow.limit:
+            said = f"the record was delivered {wasted} times without progress and no worker survived it"
+            return Judged(infra(said), settled=False, fault="killed", track=track)
+        self.stats["stages_resumed"] += track.resumed
+        self._by_step(job, track)
+        return None
+
+    def _by_step(self, job: Job, track: Track) -> None:
+        card, task = job.request.card, job.request.task
+        try:
+            runs = families.step_runs(card.verifier.family, task.spec)
+        except Exception:  # noqa: BLE001 (as in `_job`)
+            runs = 1
+        job.bound_s, job.track = runs * card.limits.wall_s, track
+        job.deadline_s = job.bound_s + self._margin_s
 
     def _again(self, name: str, task: Task, card: Card, submission: bytes, first: Judged) -> None:
         """Have a settled verdict computed a second time, beside what waits; with too many of them, not at all."""
         if first.verdict.outcome == "infra":
             return
         job = self._job(name, task, card, submission, first.verdict)
+        if self._keep is not None and self.stepwise(task):
+            follow = Follow(f"again {id(job)} {os.getpid()} {time.time_ns()}", _nobody)
+            self._by_step(job, Track(self._keep, record_key(follow.owner, name), follow, task, self._worker))
         if not first.settled or not self._line.push_extra(job.domain, job, job.bound_s):
             self.stats["unsettled"] += 1
 
@@ -195,8 +284,13 @@ class Pool:
             job = await self._line.take()
             started = time.monotonic()
             ended: Ended | None = Ended(infra("the verifier was stopped"), settled=False)
+            more = False
             try:
                 ended = await self._run(hand, job)
+                more = ended is None
+            except HandedBackError as error:
+                ended = None
+                self._handed_back(job, error)
             except JailUnavailable as error:
                 # No verdict: the record stays unfinished, and a verifier that can jail gets it.
                 ended = None
@@ -204,42 +298,109 @@ class Pool:
                     self.failed.set_exception(Unavailable(f"no jail, no verdicts: {error}"))
                 return
             finally:
-                now = time.monotonic()
-                self.stats["busy_s"] += now - started
-                self._line.end(job, job.domain, now - started, tell=ended is not None and not ended.refused)
-                if ended is not None:
-                    waited_s, took_s = started - job.since, now - started
-                    self._finish(
-                        job,
-                        Judged(ended.verdict, queued_s=waited_s, duration_s=took_s, settled=ended.settled),
-                    )
+                took_s = time.monotonic() - started
+                self.stats["busy_s"] += took_s
+                tell = more or (ended is not None and not ended.refused)
+                self._line.end(job, job.domain, took_s, tell=tell)
+                if ended is not None and ended.refused:
+                    self._hold(job)
+                elif ended is not None:
+                    self._ended(job, ended, started - job.since, took_s)
+            if more:
+                self._more(job, started - job.since, took_s)
             await attempts.renew(hand, self._recycle, self._grown, self.stats)
 
-    async def _run(self, hand: Hand, job: Job) -> Ended:
-        """The verdict of one job, by the breaker or by a worker. Raises JailUnavailable: no slot can be made."""
-        if job.against is None:
-            probe_s = attempts.TRIES * job.deadline_s + attempts.STARTS * START_S
-            refusal = self._breaker.refusal(job.domain, time.monotonic(), probe_s)
+    def _ended(self, job: Job, ended: Ended, waited_s: float, took_s: float) -> None:
+        track = job.track
+        if track is not None:
+            waited_s, took_s = track.waited_s or waited_s, track.took_s + took_s
+        judged = Judged(
+            ended.verdict, queued_s=waited_s, duration_s=took_s, settled=ended.settled, track=track
+        )
+        self._finish(job, judged)
+
+    def _handed_back(self, job: Job, error: HandedBackError) -> None:
+        if self._pending.get(job.key) is job.done:
+            del self._pending[job.key]
+        if job.against is not None:
+            self.stats["unsettled"] += 1
+            if job.track is not None:
+                self.verdict_out(job.track, record=True)
+        elif not job.done.done():
+            job.done.set_exception(error)
+
+    def _more(self, job: Job, waited_s: float, took_s: float) -> None:
+        """Let a long answer wait for its next stage."""
+        if job.track is not None:
+            job.track.waited_s = job.track.waited_s or waited_s
+            job.track.took_s += took_s
+        self._line.push_again(job.domain, job, job.bound_s)
+
+    async def _run(self, hand: Hand, job: Job) -> Ended | None:
+        """The verdict of one job, by the breaker or by a worker; None: one more stage is committed, and more are left.
+
+        Raises JailUnavailable: no slot can be made; HandedBackError.
+        """
+        begun = job.track is not None and job.track.done > 0
+        if job.against is None and not begun:
+            refusal = "" if job.probe else self._gate.stopped(job.domain, _probe_s(job))
             if refusal:
-                self.stats["refused"] += 1
                 return Ended(infra(clip(refusal)), settled=False, refused=True)
-        ended = await attempts.judge(hand, job.frame, job.deadline_s, self.stats)
+        if job.track is None:
+            ended: Ended | None = await attempts.judge(hand, encode(job.request), job.deadline_s, self.stats)
+        else:
+            ended = await self._step(hand, job, job.track)
         if job.against is None:
-            self._noted(job.domain, ended.fault)
+            self._noted(job.domain, ended.fault if ended is not None else "")
         return ended
 
+    async def _step(self, hand: Hand, job: Job, track: Track) -> Ended | None:
+        """As `_run`, the next stage of a long answer; its result stands in the store before this returns."""
+        if self._handing_back:
+            raise HandedBackError(f"{track.done} stages are committed")
+        try:
+            await track.look()
+            return await advance.stage(hand, job, track, self.stats)
+        except BlobError as error:
+            said = infra(clip(f"its progress cannot be kept: {error}"))
+            return Ended(said, settled=False, fault=said.evidence)
+
+    async def _entered(self, job: Job) -> bool:
+        """Whether a job may be judged; waits while its domain is not, and finishes it when that lasts too long.
+
+        Raises HandedBackError.
+        """
+        refusal, job.probe = await self._gate.enter(job.domain, job.hold_until, _probe_s(job))
+        self.stats["refused"] = float(self._gate.refused)
+        if refusal:
+            self._finish(job, Judged(infra(clip(refusal)), settled=False, track=job.track))
+        return not refusal
+
+    def _hold(self, job: Job) -> None:
+        """Let a job that was in the line when its domain's breaker opened wait, and then come in again."""
+
+        async def wait() -> None:
+            try:
+                if await self._entered(job):
+                    await self._line.room()
+                    self._line.push(job.domain, job, job.bound_s)
+            except HandedBackError as error:
+                self._handed_back(job, error)
+
+        task = asyncio.create_task(wait())
+        self._held.add(task)
+        task.add_done_callback(self._held.discard)
+
     def _noted(self, domain: str, fault: str) -> None:
-        change = self._breaker.note(domain, fault, time.monotonic())
-        self.stats["breakers_open"] = float(self._breaker.open_count)
-        if change == "opened":
-            self.stats["breakers_opened"] += 1
-            log.warning("%s", self._breaker.shut(domain, time.monotonic()))
-        elif change:
-            log.info("domain %s is judged again", domain)
+        self._gate.note(domain, fault)
+        self.stats["breakers_open"] = float(self._gate.open_count)
+        self.stats["breakers_opened"] = float(self._gate.opened)
 
     def _finish(self, job: Job, judged: Judged) -> None:
         if job.against is not None:
             self._compare(job, job.against, judged)
+            if judged.track is not None:
+                self.verdict_out(judged.track, record=True)
         else:
             if judged.settled:
                 self._cache.put(job.key, judged.verdict)
@@ -261,6 +422,15 @@ class Pool:
             self.stats["disagreements"] += 1
             self._cache.drop(job.key)
             log.warning("verdicts disagree in %s: %s against %s", job.domain, first.digest, second.digest)
+
+
+def _probe_s(job: Job) -> float:
+    """The longest that a probe may take to say something."""
+    return attempts.TRIES * job.deadline_s + attempts.STARTS * START_S
+
+
+def _nobody(_: Told) -> None:
+    """Whom the stages of a second run are told to."""
 
 
 def _no_card(task: Task) -> Verdict:

@@ -32,6 +32,7 @@ from services.verifier.jail import (
     SnapshotError,
     probe,
 )
+from services.verifier.jail.numbers import reserve
 from services.verifier.jail.snapshot import load, save
 from services.verifier.jail.syscalls import open_beneath
 from services.verifier.network import AllowError, network
@@ -43,7 +44,6 @@ DEFAULTS = Limits(wall_s=10.0, cpu_s=10.0)
 MAX_STDIN_BYTES = 64 << 20
 MAX_FILES = 20_000
 MAX_FILE_BYTES = 256 << 20
-MAX_SLOTS = 64
 
 
 class UsageError(ValueError):
@@ -200,16 +200,14 @@ def _unreadable(error: OSError) -> NoReturn:
 
 
 def run_once(job: Job) -> Outcome:
-    """Run in the first slot that is free. Raises JailUnavailable when none is."""
+    """Run in a slot of its own. Raises JailUnavailable when there can be none."""
     host = probe()
-    with tempfile.TemporaryDirectory(prefix="temper-sandbox-") as folder:
-        for number in range(MAX_SLOTS):
-            try:
-                slot = Slot(f"temper-cli-{number}", Path(folder), host, wait_s=0)
-            except JailUnavailable:
-                if number == MAX_SLOTS - 1:
-                    raise
-                continue
-            with slot:
-                return slot.run(job)
-    raise JailUnavailable("no free slot")
+    reserved = reserve(1)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="temper-sandbox-") as folder,
+            Slot(f"temper-cli-{reserved.numbers[0]}", Path(folder), host) as slot,
+        ):
+            return slot.run(job)
+    finally:
+        reserved.close()

@@ -15,33 +15,11 @@ import msgspec
 from services.verifier import engine
 from services.verifier.bounds import MEMORY_STATUS, Bounds
 from services.verifier.frames import HEAD, Ready, Reply, Request, encode, size
-from services.verifier.jail import Host, Jail, JailUnavailable, Job, Outcome, Slot, probe
+from services.verifier.jail import Host, JailUnavailable, Slot, probe
+from services.verifier.steps import Stepper
+from services.verifier.watched import Watched
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-class Watched:
-    """A jail that counts its runs and remembers whether one failed by our fault.
-
-    `settled` until a run meets its wall limit or has a network: then the same job might give something else next time.
-
-    Its runs are outside the bounds of the checks.
-    """
-
-    def __init__(self, jail: Jail, bounds: Bounds) -> None:
-        self._jail, self._bounds = jail, bounds
-        self.runs, self.cpu_s, self.wall_s, self.failed, self.settled = 0, 0.0, 0.0, False, True
-
-    def run(self, job: Job) -> Outcome:
-        """As the jail within."""
-        with self._bounds.lifted():
-            outcome = self._jail.run(job)
-        self.runs += 1
-        self.cpu_s += outcome.cpu_s
-        self.wall_s += outcome.wall_s
-        self.failed = self.failed or outcome.cause == "infra"
-        self.settled = self.settled and outcome.cause != "wall" and outcome.network == "none"
-        return outcome
 
 
 def serve(source: BinaryIO, sink: BinaryIO, name: str, root: Path, host: Host, bounds: Bounds) -> None:
@@ -53,21 +31,19 @@ def serve(source: BinaryIO, sink: BinaryIO, name: str, root: Path, host: Host, b
         JailUnavailable: the slot cannot be made (again).
     """
     slot = Slot(name, root, host)
-    decoder = msgspec.msgpack.Decoder(Request)
+    decoder, stepper = msgspec.msgpack.Decoder(Request), Stepper(bounds)
     try:
         sink.write(encode(Ready(isolation=host.isolation)))
         while (head := source.read(HEAD)) and len(head) == HEAD:
             request = decoder.decode(source.read(size(head)))
             jail = Watched(slot, bounds)
             with bounds.armed():
-                verdict = engine.judge(
-                    request.task, request.card, request.submission, jail, request.answer_limit
-                )
+                reply = _reply(request, jail, stepper)
             if jail.failed:
                 slot.close()
                 slot = Slot(name, root, host)
-            reply = Reply(
-                verdict=verdict,
+            reply = msgspec.structs.replace(
+                reply,
                 jail_cpu_s=jail.cpu_s,
                 jail_wall_s=jail.wall_s,
                 jail_runs=jail.runs,
@@ -77,6 +53,16 @@ def serve(source: BinaryIO, sink: BinaryIO, name: str, root: Path, host: Host, b
             sink.write(encode(reply))
     finally:
         slot.close()
+
+
+def _reply(request: Request, jail: Watched, stepper: Stepper) -> Reply:
+    """The verdict or the step that a request asks for. Raises MemoryError."""
+    if request.resume is not None:
+        return stepper.step(request, request.resume, jail)
+    stepper.forget()
+    return Reply(
+        verdict=engine.judge(request.task, request.card, request.submission, jail, request.answer_limit)
+    )
 
 
 def resident() -> int:

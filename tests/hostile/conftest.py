@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from services.verifier.jail import FileEntry, Host, JailUnavailable, Job, Limits, Outcome, Slot, probe
+from tests.slots import number
 
 CALM = Limits(wall_s=20, cpu_s=10)
 LOOK = Job(
@@ -44,7 +45,7 @@ def host() -> Host:
 
 @pytest.fixture(scope="session")
 def slot(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slot]:
-    name = f"temper-hostile-{os.getpid() % 5000 + 1000}"
+    name = f"temper-hostile-{number()}"
     with Slot(name, tmp_path_factory.mktemp("slots"), host) as made:
         made.renew_after, made.jobs_per_launcher = frozenset({"infra"}), 1_000_000
         yield made

@@ -5,6 +5,8 @@ The numbers are those of the catalogue of hostile programs that these tests grew
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable
 
 import pytest
@@ -262,6 +264,21 @@ def test_11f_a_report_is_never_marked(attack: Callable[..., Outcome]) -> None:
     code = "import os\nfor n in range(3000): os.write(9, b'%08d' % n)"
     outcome = attack((*PYTHON, code), Limits(wall_s=10, cpu_s=5, output_bytes=8000), report=True)
     assert outcome.report == b"".join(b"%08d" % n for n in range(1000))
+
+
+def test_49_limits_do_not_depend_on_the_time_of_day(
+    attack: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the machine may jump, both ways, while a program runs: ours is the one that cannot."""
+    jumps = itertools.cycle((0.0, 4e9, 1e9, -5.0))
+    monkeypatch.setattr(time, "time", lambda: next(jumps))
+    monkeypatch.setattr(time, "time_ns", lambda: int(next(jumps) * 1e9))
+    slept = attack(("/bin/sleep", "0.3"), CALM)
+    assert (slept.cause, slept.exit_code) == ("exit", 0)
+    assert 0.3 <= slept.wall_s < 2.0
+    outcome = attack(("/bin/sleep", "60"), SMALL)
+    assert outcome.cause == "wall"
+    assert SMALL.wall_s < outcome.wall_s < SMALL.wall_s + 0.5
 
 
 def test_50_open_files_end_at_their_limit(attack: Callable[..., Outcome]) -> None:

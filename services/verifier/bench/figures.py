@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
+from services.runtime.measures import Figure, figure, percentile, ratio, short
 
-
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """Median, least and greatest over `runs` rounds; `ratio`: peer -> ours divided by the peer's."""
-
-    value: float
-    unit: str
-    min: float
-    max: float
-    runs: int
-    ratio: dict[str, float] = {}
+__all__ = ["Cell", "Figure", "Round", "figure", "latency", "percentile", "short", "spread", "throughput"]
 
 
 @dataclass(slots=True)
@@ -45,30 +34,6 @@ Round = Mapping[tuple[str, str], Cell]
 """(case, system) -> what was measured."""
 
 
-def percentile(values: Sequence[float], share: float) -> float:
-    """Nearest rank: the least value that `share` of all do not exceed. Raises ValueError if there is none."""
-    if not values:
-        raise ValueError("a percentile of nothing")
-    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
-
-
-def figure(values: Sequence[float], unit: str, ratio: Mapping[str, float] | None = None) -> Figure:
-    """Median with range of one value a round."""
-    return Figure(
-        value=short(statistics.median(values)),
-        unit=unit,
-        min=short(min(values)),
-        max=short(max(values)),
-        runs=len(values),
-        ratio={peer: short(value) for peer, value in (ratio or {}).items()},
-    )
-
-
-def short(value: float) -> float:
-    """Four significant digits; more would be noise."""
-    return float(f"{value:.4g}")
-
-
 def throughput(rounds: Sequence[Round], ours: str, same: Mapping[str, str]) -> dict[str, Figure]:
     """`<case>.per_core_s` and `.per_s` of our system with ratios to the peers, and `<case>.<peer>.per_core_s`.
 
@@ -83,11 +48,8 @@ def throughput(rounds: Sequence[Round], ours: str, same: Mapping[str, str]) -> d
             others = {
                 peer: [float(getattr(each[theirs, peer], measure)) for each in rounds] for peer in peers
             }
-            ratio = {
-                peer: statistics.median(a / b for a, b in zip(own, values, strict=True))
-                for peer, values in others.items()
-            }
-            found[f"{case}.{measure}"] = figure(own, unit, ratio)
+            ratios = {peer: ratio(own, values) for peer, values in others.items()}
+            found[f"{case}.{measure}"] = figure(own, unit, ratios)
             if theirs == case:
                 found |= {f"{case}.{peer}.{measure}": figure(values, unit) for peer, values in others.items()}
     return found

@@ -26,6 +26,7 @@ from services.verifier.bench.groups import Groups
 from services.verifier.engine import jail_limits
 from services.verifier.jail import JailUnavailable
 from services.verifier.jail.hierarchy import describe, discover
+from services.verifier.jail.numbers import reserve
 from services.verifier.jail.storage import HOME
 
 OURS = "temper"
@@ -94,13 +95,13 @@ class Bench:
         self.isolation = ""
         self.groups = Groups(self.trees, SYSTEMS)
         self.peers = peers.all_peers(self.groups, self.limits)
+        self._numbers = reserve(parallel)
         self._folder = tempfile.TemporaryDirectory(prefix="temper-bench-")
 
     def __enter__(self) -> Self:
-        first = os.getpid() * 16 % 10_000
         try:
-            for n in range(self.parallel):
-                name = f"temper-bench{os.getpid()}-{(first + n) % 10_000}"
+            for number in self._numbers.numbers:
+                name = f"temper-bench{os.getpid()}-{number}"
                 self.runners.append(Runner(name, Path(self._folder.name), self.groups, self.driver))
             for runner in self.runners:
                 self.isolation = str(runner.answer()["isolation"])
@@ -121,6 +122,7 @@ class Bench:
         """End and remove all."""
         self.stop()
         self.groups.remove()
+        self._numbers.close()
         self._folder.cleanup()
 
     def ours(self, case: str, count: int) -> figures.Cell:
@@ -174,6 +176,9 @@ class Bench:
 def measure(rounds: int, parallel: int) -> dict[str, Any]:
     """The document (DESIGN section 6). Raises JailUnavailable."""
     with Bench(parallel) as bench:
+        absent = [name for name in SYSTEMS[1:] if name not in {peer.system for peer in bench.peers}]
+        for name in absent:
+            say(f"{name} is not installed here, so it is not compared with (apt-get install -y {name})")
         bench.round(-1)  # warms caches, imports and the processes' memory; not counted
         done: list[dict[tuple[str, str], figures.Cell]] = []
         late: list[list[float]] = []
@@ -184,7 +189,6 @@ def measure(rounds: int, parallel: int) -> dict[str, Any]:
         isolation = bench.isolation
         bench.stop()
         left = bench.leaks()
-        absent = [name for name in SYSTEMS[1:] if name not in {peer.system for peer in bench.peers}]
         found = figures.throughput(done, OURS, cases.SAME) | figures.latency(done, OURS)
         found |= {
             f"overrun.{name}_ms": figures.spread(late, share) for name, share in (("p50", 0.5), ("p99", 0.99))

@@ -19,7 +19,7 @@ from services.verifier.bench import cases, overrun
 from services.verifier.frames import Reply, Request, encode
 from services.verifier.hand import BOUNDS
 from services.verifier.jail import FileEntry, Job, Limits, Slot, probe
-from services.verifier.worker import Watched
+from services.verifier.watched import Watched
 
 ALMOST = 1e-9
 

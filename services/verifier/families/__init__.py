@@ -1,7 +1,8 @@
 """The verifier families by name. Invariant: a family is loaded when first used, so that a worker imports only what it needs.
 
 A family is a module with `verify(task, settings, limits, submission, jail) -> Verdict` and `check_spec(spec, settings)`, and
-optionally `runs(spec) -> int`, the jail runs that one answer may take (1 if absent).
+optionally `runs(spec) -> int`, the jail runs that one answer may take (1 if absent). One whose answers may take very long goes
+by steps as well: `begin`, `conclude` and `step_runs` (stages.py).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from schemas.verdicts import Verdict
 from services.verifier.jail import Jail, Limits
 from services.verifier.specs import SpecError
 
-VERSION = "3"
+VERSION = "4"
 """Part of every cache key and of every event: raise it when any verdict changes."""
 NAMES = ("code", "terminal", "document", "geometry", "call", "format", "stages")
 
@@ -44,3 +45,13 @@ def runs(name: str, spec: dict[str, Any]) -> int:
     """Jail runs that one answer to `spec` may take; bounds the time a verdict may need."""
     count = getattr(family(name), "runs", None)
     return max(1, int(count(spec))) if count is not None else 1
+
+
+def stepwise(name: str) -> bool:
+    """Whether there is such a family and its answers can be judged step by step."""
+    return name in NAMES and hasattr(family(name), "begin")
+
+
+def step_runs(name: str, spec: dict[str, Any]) -> int:
+    """Jail runs that one step of an answer to `spec` may take; `name` is a stepwise family."""
+    return max(1, int(cast("Any", family(name)).step_runs(spec)))

@@ -25,6 +25,8 @@ MAX_NODES = 1024
 MAX_CHARS = 16_384
 MAX_ITEMS = 128
 MAX_DEPTH = 24
+TIE, GOLDEN = 1e-9, 0.6180339887498949
+"""Weight of the tie-break, and of the lengths in it: no sum of similarities makes up for one of lengths exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +181,29 @@ def _lists(want: Node, got: Node, work: Work) -> tuple[float, int]:
     # Charged at once: the solver's own work grows with the table.
     work.spend(len(want.value) * len(got.value))
     table = [[similarity(child, other, work) for other in got.value] for child in want.value]
-    chosen = best([[part / size for part, size in row] for row in table])
+    chosen = best(
+        [
+            [
+                _worth(part, size, child.size + other.size)
+                for (part, size), other in zip(row, got.value, strict=True)
+            ]
+            for child, row in zip(want.value, table, strict=True)
+        ]
+    )
     rows, columns = {row for row, _ in chosen}, {column for _, column in chosen}
     total = sum(table[row][column][0] for row, column in chosen)
     length = sum(table[row][column][1] for row, column in chosen)
     length += sum(child.size for index, child in enumerate(want.value) if index not in rows)
     length += sum(child.size for index, child in enumerate(got.value) if index not in columns)
     return total, length
+
+
+def _worth(part: float, size: int, apart: int) -> float:
+    """What pairing two items is worth: their similarity and, among assignments that are equal in that, what decides the score.
+
+    Otherwise the order of a list would decide between them. `apart`: their lengths, each counted by itself.
+    """
+    return part / size + TIE * (part + GOLDEN * (apart - size))
 
 
 def _ordered(want: Node, got: Node, work: Work) -> tuple[float, int]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.verifier import specs
-from services.verifier.families import state
+from services.verifier.families import invoked, state
 from services.verifier.families.driven import ended
 from services.verifier.jail import Jail, Job, JobError, Limits, Outcome, Snapshot
 
@@ -33,8 +33,6 @@ BOUNDS = {
 }
 """Limits that a command may lower, and what one of each is."""
 FIELDS = {"memory_mib": "memory_bytes", "output_kib": "output_bytes", "disk_mib": "disk_bytes"}
-INTERPRETERS = ("python", "sh", "bash", "dash", "node", "perl", "ruby")
-TRUSTED = ("/t/", "/usr/", "/bin/", "/sbin/")
 SYSTEM = ("/w/", "/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/etc/", "/dev/null/")
 GIT = {"core.fsmonitor": "false", "core.hooksPath": "/dev/null", "core.pager": "cat", "safe.directory": "*"}
 ENV = {
@@ -94,7 +92,9 @@ def check_commands(commands: Any, where: str) -> None:
         specs.whole(command.get("exit", 0), f"{here}.exit")
         specs.number(command.get("weight", 1.0), f"{here}.weight", low=1e-6, high=1e6)
         specs.choice(command.get("start", "frozen"), ("frozen", "previous"), f"{here}.start")
-        if "stdout" not in command and _of_the_answer(argv):
+        if "stdout" not in command and (
+            invoked.by_words(argv) or ("run" in command and invoked.in_shell(command["run"]))
+        ):
             raise specs.SpecError(
                 f"{here} runs what the answer wrote, whose exit code is its own: give stdout too"
             )
@@ -117,16 +117,6 @@ def check_limits(limits: Any, where: str) -> None:
         lowered(Limits(), limits)
     except JobError as error:
         raise specs.SpecError(f"{where}: {error}") from error
-
-
-def _of_the_answer(argv: Sequence[str]) -> bool:
-    """Whether the program, or the script that an interpreter is given, is not one of the system or of /t."""
-    words = list(argv[:1])
-    if posixpath.basename(argv[0]).rstrip("0123456789.") in INTERPRETERS and "-c" not in argv[:-1]:
-        words += [word for word in argv[1:] if not word.startswith("-")][:1]
-    return any("/" in word and not posixpath.normpath(word).startswith(TRUSTED) for word in words) or (
-        len(words) > 1 and "/" not in words[1]
-    )
 
 
 def vector(command: Mapping[str, Any]) -> tuple[str, ...]:

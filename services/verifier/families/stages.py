@@ -7,22 +7,23 @@ good state, a snapshot whose digest the result names. Otherwise they are dropped
 `max_attempts` (default 1) lasts; after that the next stage starts from the last good state (`on_failure = "continue"`, the
 default) or all later stages fail ("stop"). A stage that held on the untouched files and still held when it started earns
 nothing. A failed jail in any run makes the whole verdict `infra`. Score: the weighted share of passed stages.
+
+`verify` goes all the way at once. The service goes stage by stage (`begin`, then course.py, then `conclude`), keeps each, and
+goes on anywhere: the verdict is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from schemas.tasks import Task
-from schemas.verdicts import Part, StageResult, Verdict, clip, infra, scored
+from schemas.verdicts import Part, Verdict, clip, infra, scored
 from services.verifier import specs
 from services.verifier.answers import decode
 from services.verifier.families import commands, predicates, state
-from services.verifier.families.commands import JailFaultError
-from services.verifier.families.driven import ended
-from services.verifier.families.terminal import ENV, command
-from services.verifier.jail import Jail, Job, Limits, Outcome, Snapshot
+from services.verifier.families.course import Course, JailFaultError
+from services.verifier.families.terminal import command
+from services.verifier.jail import Jail, Limits
 
 MAX_STAGES = 64
 MAX_ATTEMPTS = 8
@@ -37,6 +38,14 @@ def runs(spec: dict[str, Any]) -> int:
     if not isinstance(stages, list):
         return 1
     return sum(_runs(stage) for stage in stages[:MAX_STAGES] if isinstance(stage, dict)) or 1
+
+
+def step_runs(spec: dict[str, Any]) -> int:
+    """Jail runs that one stage of an answer may take."""
+    stages = spec.get("stages")
+    if not isinstance(stages, list):
+        return 1
+    return max((_runs(stage) for stage in stages[:MAX_STAGES] if isinstance(stage, dict)), default=1)
 
 
 def _runs(stage: dict[str, Any]) -> int:
@@ -86,86 +95,43 @@ def _check_stage(stage: Any, where: str) -> None:
         state.check_place(path, f"{where}.protected[{index}]")
 
 
-class _Progress:
-    """The last good state of one answer; owns its snapshot."""
+def begin(task: Task, settings: dict[str, Any], limits: Limits, submission: bytes, jail: Jail) -> Course:
+    """The answer before its first stage. Raises UnusableAnswerError."""
+    given = _commands(decode(submission), settings.get("separator"))
+    for text in given[: _most(task.spec)]:
+        if text.strip():
+            command(text)
+    stop = settings.get("on_failure", "continue") == "stop"
+    return Course(task.spec, limits, given, jail, stop=stop)
 
-    def __init__(self, spec: dict[str, Any], limits: Limits, jail: Jail) -> None:
-        self.spec, self.limits, self.jail = spec, limits, jail
-        self.files: dict[str, str] = spec.get("files", {})
-        self.untouched = self.good = state.initial(self.files)
-        self.snapshot: Snapshot | None = None
 
-    def run(self, argv: tuple[str, ...], stage: dict[str, Any]) -> Outcome:
-        """One attempt at a stage. Raises JailFaultError."""
-        files = state.entry_files(self.files) if self.snapshot is None else {}
-        limits = commands.lowered(self.limits, stage.get("limits", {}))
-        outcome = self.jail.run(
-            Job(argv=argv, files=files, env=ENV, limits=limits, base=self.snapshot, keep=True)
-        )
-        if outcome.cause == "infra":
-            raise JailFaultError(f"the jail failed in stage {stage['name']}: {outcome.detail}")
-        return outcome
-
-    def failing(self, stage: dict[str, Any], start: Snapshot | None) -> list[str]:
-        """Those of the stage's own commands that fail on `start` (None: the untouched files). Raises JailFaultError."""
-        own = stage.get("commands", [])
-        if not own:
-            return []
-        trusted = self.spec.get("trusted", {})
-        results = commands.run(own, self.files if start is None else start, trusted, self.limits, self.jail)
-        return [
-            f"command {each['name']} ({result.evidence})"
-            for each, result in zip(own, results, strict=True)
-            if not result.passed
-        ]
-
-    def idle(self, stage: dict[str, Any]) -> bool:
-        """Whether nothing was left to do: it held on the untouched files, and held when it started."""
-        held = all(
-            predicates.holds(c, at) for c in stage.get("checks", []) for at in (self.untouched, self.good)
-        )
-        return held and not self.failing(stage, None) and not self.failing(stage, self.snapshot)
-
-    def commit(self, outcome: Outcome, final: state.State) -> None:
-        """Make what a stage left the last good state."""
-        old, self.snapshot = self.snapshot, outcome.snapshot
-        self.good = state.State(final.entries, read=final.read)
-        if old is not None:
-            old.close()
-
-    def close(self) -> None:
-        """Forget the last good state."""
-        if self.snapshot is not None:
-            self.snapshot.close()
+def conclude(course: Course, settings: dict[str, Any]) -> Verdict:
+    """Score of the module's rule, one StageResult a stage, of an answer that has been through all stages."""
+    parts = [
+        Part(name=clip(r.name, 80), weight=r.weight, score=r.score, evidence=r.evidence)
+        for r in course.results
+    ]
+    extra = max(0, len(course.given) - _most(course.spec))
+    unit = "lines" if settings.get("separator") is None else "commands"
+    return scored(parts, stages=course.results, evidence=f"{extra} {unit} beyond the stages" if extra else "")
 
 
 def verify(task: Task, settings: dict[str, Any], limits: Limits, submission: bytes, jail: Jail) -> Verdict:
-    """Score of the module's rule, one StageResult a stage. Raises UnusableAnswerError."""
-    given = _commands(decode(submission), settings.get("separator"))
-    stages: list[dict[str, Any]] = task.spec["stages"]
-    most = sum(stage.get("max_attempts", 1) for stage in stages)
-    for text in given[:most]:
-        if text.strip():
-            command(text)
-    progress = _Progress(task.spec, limits, jail)
-    left = iter(given)
-    results: list[StageResult] = []
+    """All stages in one go, nothing kept. Raises UnusableAnswerError."""
+    course = begin(task, settings, limits, submission, jail)
     try:
-        for stage in stages:
-            if results and not results[-1].passed and settings.get("on_failure", "continue") == "stop":
-                results.append(_failed(stage, "skipped", "an earlier stage failed"))
-            else:
-                results.append(_stage(stage, left, progress))
+        while not course.finished:
+            course.advance()
+        return conclude(course, settings)
     except JailFaultError as error:
         return infra(clip(str(error)))
     finally:
-        progress.close()
-    parts = [
-        Part(name=clip(r.name, 80), weight=r.weight, score=r.score, evidence=r.evidence) for r in results
-    ]
-    extra = max(0, len(given) - most)
-    unit = "lines" if settings.get("separator") is None else "commands"
-    return scored(parts, stages=results, evidence=f"{extra} {unit} beyond the stages" if extra else "")
+        course.close()
+
+
+def _most(spec: dict[str, Any]) -> int:
+    """Commands that the stages may take."""
+    return sum(stage.get("max_attempts", 1) for stage in spec["stages"])
 
 
 def _commands(text: str, separator: str | None) -> list[str]:
@@ -180,61 +146,3 @@ def _commands(text: str, separator: str | None) -> list[str]:
         else:
             made[-1].append(line)
     return ["\n".join(each) for each in made]
-
-
-def _failed(stage: dict[str, Any], cause: str, evidence: str) -> StageResult:
-    weight = float(stage.get("weight", 1.0))
-    return StageResult(
-        name=stage["name"], weight=weight, score=0.0, passed=False, cause=cause, evidence=clip(evidence)
-    )
-
-
-def _stage(stage: dict[str, Any], left: Iterator[str], progress: _Progress) -> StageResult:
-    """Try a stage until it passes or its attempts are used up. Raises JailFaultError."""
-    result = _failed(stage, "missing", "the answer has no line for this stage")
-    for _ in range(stage.get("max_attempts", 1)):
-        text = next(left, None)
-        if text is None:
-            return result
-        if not text.strip():
-            result = _failed(stage, "missing", "the answer has no line for this stage")
-            continue
-        result = _judge(stage, progress.run(command(text), stage), progress)
-        if result.passed:
-            break
-    return result
-
-
-def _judge(stage: dict[str, Any], outcome: Outcome, progress: _Progress) -> StageResult:
-    """Decide one attempt and commit it, or drop what it did. Raises JailFaultError."""
-    final = state.after(progress.good, outcome)
-    snapshot = outcome.snapshot if outcome.diff.complete else None
-    why = _why(stage, outcome, final, progress)
-    if not why and snapshot is not None:
-        failing = progress.failing(stage, snapshot)
-        why = f"not so: {', '.join(failing)}" if failing else "nothing was left to do" * progress.idle(stage)
-    if why or snapshot is None:
-        if outcome.snapshot is not None:
-            outcome.snapshot.close()
-        return _failed(stage, ended(outcome), why or "its files could not be kept")
-    progress.commit(outcome, final)
-    return StageResult(
-        name=stage["name"],
-        weight=float(stage.get("weight", 1.0)),
-        score=1.0,
-        passed=True,
-        cause=ended(outcome),
-        snapshot=snapshot.digest,
-    )
-
-
-def _why(stage: dict[str, Any], outcome: Outcome, final: state.State, progress: _Progress) -> str:
-    """Why an attempt failed, as far as its own run shows; "" if it did not."""
-    wrong = [predicates.label(c) for c in stage.get("checks", []) if not predicates.holds(c, final)]
-    if wrong:
-        return f"not so: {', '.join(wrong)}"
-    protected = [*progress.spec.get("protected", []), *stage.get("protected", [])]
-    broken = state.broken(state.touched(outcome), protected)
-    if broken:
-        return f"protected: {', '.join(broken)}"
-    return "it had to be stopped" if outcome.cause in state.OUR_KILLS else ""

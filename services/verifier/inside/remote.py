@@ -1,7 +1,9 @@
 """The candidate as the tests see it.
 
-Invariant: every value that a test gets is of an exact built-in type, or a stand-in that refuses to be compared or to be true,
-so that no method of the candidate's decides an assertion.
+Invariant: every value that a test gets is of an exact built-in type, or a stand-in that refuses to be compared, to be true
+and to be computed with a value of the tests', so that no method of the candidate's decides an assertion: each would see what
+is expected (`f(x) - 6`, `6 in f(x)`) and could answer so that it holds. A test in which the candidate once gave no answer
+does not pass, whatever the test itself makes of that.
 """
 
 # ruff: noqa: BLE001, D102, E402 (a stand-in for whatever the tests do)
@@ -21,10 +23,18 @@ if TYPE_CHECKING:
 
 MOST = 1 << 20
 START_S = 30.0
+LOOPS = frozenset(("StopIteration", "StopAsyncIteration"))
+"""Exceptions that are no errors where they arrive: `all(map(f, xs))` would hold at once."""
 
 
 class Lost(BaseException):
-    """The candidate gave no answer. No test that expects an exception may take this for one."""
+    """The candidate gave no answer. No test that expects an exception may take this for one: `seen` ends it as failed."""
+
+    seen = False
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        Lost.seen = True
 
 
 class Line:
@@ -97,7 +107,12 @@ class Session:
         control.settimeout(START_S)
 
     def begin(self) -> None:
-        self.open = True
+        self.open, Lost.seen = True, False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the candidate once gave no answer in this test."""
+        return Lost.seen
 
     def end(self) -> None:
         """After each test: nothing of its process is asked again."""
@@ -148,6 +163,8 @@ def renew(mine: "Any", theirs: "Any") -> None:
 
 def error_of(kinds: "list[Any]", given: "Any") -> BaseException:
     """The exception to raise for one of the candidate's: its nearest built-in kind."""
+    if not LOOPS.isdisjoint(kind for kind in kinds if type(kind) is str):
+        return Lost("the answer raised what would end a loop of the tests")
     for kind in kinds:
         found = vars(builtins).get(kind) if type(kind) is str else None
         if isinstance(found, type) and issubclass(found, Exception):
@@ -206,12 +223,25 @@ def forward(what: str, *, swapped: bool = False) -> "Any":
     return method
 
 
+def among(what: str, *, swapped: bool = False) -> "Any":
+    """As `forward`, for an operation of two objects of the candidate's; one with a value of the tests' is refused."""
+    ask = forward(what, swapped=swapped)
+
+    def method(self: "Any", other: "Any") -> "Any":
+        if type(other) is not Stand:
+            raise Lost("objects of the answer's are not computed with: use what they hold")
+        return ask(self, other)
+
+    return method
+
+
 for each in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__"):
     setattr(Stand, each, Stand.refuse)
 for each in ("len", "str", "repr"):
     setattr(Stand, f"__{each}__", forward(each))
-for each in ("getitem", "setitem", "delitem", "contains", "neg", "abs", "invert"):
+for each in ("getitem", "setitem", "delitem", "neg", "abs", "invert"):
     setattr(Stand, f"__{each}__", forward(each))
+setattr(Stand, "__contains__", among("contains"))  # noqa: B010 (as the others)
 for each in (
     "add",
     "sub",
@@ -227,8 +257,8 @@ for each in (
     "lshift",
     "rshift",
 ):
-    setattr(Stand, f"__{each.strip('_')}__", forward(each))
-    setattr(Stand, f"__r{each.strip('_')}__", forward(each, swapped=True))
+    setattr(Stand, f"__{each.strip('_')}__", among(each))
+    setattr(Stand, f"__r{each.strip('_')}__", among(each, swapped=True))
 
 
 def module(name: str, session: Session) -> None:

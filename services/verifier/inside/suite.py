@@ -1,6 +1,7 @@
 """Runs a pytest suite against a candidate that lives in another process, and reports each test through the report descriptor.
 
-Invariant: no code of the candidate's is ever imported here; the files of the tests are gone before the candidate first runs;
+Invariant: no code of the candidate's is ever imported here, and nothing at all from where it can write; the files of the
+tests are gone before it first runs;
 and this process can neither be traced nor be read. A test passes if set-up, call and tear-down passed, nothing else.
 """
 
@@ -28,6 +29,8 @@ OPTIONS = (
                                   "logging", "setuponly", "setupplan", "debugging", "threadexception",
                                   "unraisableexception", "warnings", "capture")),
 )  # fmt: skip
+TRUSTED = ("/t/", "/usr/")
+"""Where the candidate cannot write, and modules may be imported from while it runs."""
 IGNORED = tuple(range(1, 32))
 # Kinds of frames: B built, S syntax error, P the test passed, F it did not (payload: why), D what was waited.
 
@@ -41,7 +44,10 @@ class Records:
         self.phases: dict[str, str] = {}
 
     def pytest_collection_finish(self) -> None:
+        """The candidate runs from here on, and could make the folder anew: nothing is imported from there any more."""
         shutil.rmtree(FOLDER)
+        sys.path[:] = [place for place in sys.path if f"{place}/".startswith(TRUSTED)]
+        sys.path_importer_cache.clear()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:  # noqa: ARG002 (pytest gives it)
         self.phases = {}
@@ -58,6 +64,8 @@ class Records:
         bad = next((f"{when} {said}" for when, said in self.phases.items() if said), "")
         if not bad and set(self.phases) != {"setup", "call", "teardown"}:
             bad = "did not run"
+        if not bad and self.session.lost:
+            bad = "the answer once gave no answer"
         kind = b"F" if bad else b"P"
         write_all(REPORT, frame(kind, self.place[nodeid], bad.encode()[:80]))
 

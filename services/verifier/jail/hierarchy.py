@@ -150,11 +150,11 @@ def move_to_leaf(group: Path) -> bool:
     return True
 
 
-def discover() -> list[Tree]:
-    """The trees of this machine, delegating v2 controllers where needed. Raises JailUnavailable."""
-    mountinfo = Path("/proc/self/mountinfo").read_text()
+def discover(proc: Path = Path("/proc/self")) -> list[Tree]:
+    """The trees of the machine that `proc` tells of, delegating v2 controllers where needed. Raises JailUnavailable."""
+    mountinfo = (proc / "mountinfo").read_text()
     # A process that `move_to_leaf` moved, or that such a one started, makes its groups beside that leaf.
-    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    lines = (proc / "cgroup").read_text().splitlines()
     proc_cgroup = "\n".join(x.removesuffix(f"/{LEAF}") if x.startswith("0::") else x for x in lines)
     unified = next((m for m in mounts(mountinfo) if m.version == V2), None)
     available: frozenset[str] = frozenset()

@@ -25,6 +25,7 @@ MAX_STRINGS = 16_384
 MAX_SECONDS = 86_400
 MAX_NAME_BYTES = 255
 MAX_PATH_PARTS = 64
+MAX_PATH_BYTES = 4092  # with "/w/" before it, what a system call takes as a path
 
 
 class JailUnavailable(RuntimeError):  # noqa: N818 (the name says what is the matter)
@@ -146,8 +147,13 @@ def folders(path: str) -> list[str]:
 
 
 def check_path(path: str) -> None:
-    """Raises JobError unless `path` is relative and stays beneath its folder (no empty part, '.', '..' or NUL)."""
-    parts = encode(path).split(b"/")
+    """Raises JobError unless `path` is relative, stays beneath its folder (no empty part, '.', '..' or NUL) and can be named."""
+    raw = encode(path)
+    if len(raw) > MAX_PATH_BYTES:
+        raise JobError(
+            f"file path {path[:40]!r}... has {len(raw)} bytes: at most {MAX_PATH_BYTES} can be named"
+        )
+    parts = raw.split(b"/")
     if (
         any(part in (b"", b".", b"..") or len(part) > MAX_NAME_BYTES or b"\0" in part for part in parts)
         or len(parts) > MAX_PATH_PARTS

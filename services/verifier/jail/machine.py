@@ -14,6 +14,7 @@ from pathlib import Path
 from services.verifier.jail import hierarchy
 from services.verifier.jail.binaries import binary
 from services.verifier.jail.job import JailUnavailable, Job
+from services.verifier.jail.numbers import reserve
 from services.verifier.jail.ownership import sweep
 from services.verifier.jail.slot import FIRST_UID, Host, Slot
 from services.verifier.jail.storage import HOME
@@ -74,10 +75,12 @@ def find_nsjail() -> Path:
 
 def try_out(host: Host) -> None:
     """One real run. Raises JailUnavailable with what went wrong."""
-    # A user id that no other process is likely to use at this moment.
-    name = f"temper-probe-{os.getpid()}-{1000 + os.getpid() % 9000}"
-    # In HOME, where `sweep` finds what is left of us if we are killed meanwhile.
-    with Slot(name, HOME, host) as slot:
-        outcome = slot.run(Job(argv=("/bin/true",)))
+    reserved = reserve(1)
+    try:
+        # In HOME, where `sweep` finds what is left of us if we are killed meanwhile.
+        with Slot(f"temper-probe-{os.getpid()}-{reserved.numbers[0]}", HOME, host) as slot:
+            outcome = slot.run(Job(argv=("/bin/true",)))
+    finally:
+        reserved.close()
     if outcome.cause != "exit" or outcome.exit_code != 0:
         raise JailUnavailable(f"a trial run of /bin/true failed ({outcome.cause}): {outcome.detail}")

@@ -182,7 +182,8 @@ class Slot:
             for fd in handed:
                 os.close(fd)
         diff = compare(before, found.layer, complete=found.complete)
-        snapshot = snapshot_of(layers, found) if job.keep else None
+        same = diff.complete and not (diff.created or diff.changed or diff.deleted)
+        snapshot = snapshot_of(layers, found, same=same) if job.keep else None
         if job.keep and snapshot is None:
             detail = "; ".join(filter(None, [detail, f"no snapshot: {found.why}"]))
         return Outcome(
@@ -266,11 +267,14 @@ def caps(limits: Limits) -> Caps:
     return Caps(limits.inodes + 64, limits.disk_bytes * READ_FACTOR)
 
 
-def snapshot_of(layers: tuple[Layer, ...], found: Collected) -> Snapshot | None:
-    """The layers with what was found on top; None when that is not all."""
+def snapshot_of(layers: tuple[Layer, ...], found: Collected, *, same: bool = False) -> Snapshot | None:
+    """The layers with what was found on top; None when that is not all.
+
+    `same`: what was found changes nothing (a file that was only opened for writing): it is no layer then.
+    """
     if not found.complete:
         return None
-    if found.layer:
+    if found.layer and not same:
         layers = (*layers, layer_of(found.layer))
     if len(layers) > MAX_LAYERS:
         layers = (Layer(overlay(layer.tree for layer in layers)),)

@@ -14,6 +14,7 @@ from schemas.tasks import Task
 from schemas.verdicts import Verdict
 from services.verifier import engine
 from services.verifier.jail import JailUnavailable, Slot, probe
+from tests.slots import number
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +25,9 @@ def family_slot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slot]:
         # A machine that is to prove the jail must not pass without one.
         say = pytest.fail if os.environ.get("CI") else pytest.skip
         say(f"no jail on this machine: {error}")
-    with Slot(f"temper-family-{os.getpid()}-900", Path(tmp_path_factory.mktemp("slots")), host) as made:
+    with Slot(
+        f"temper-family-{os.getpid()}-{number()}", Path(tmp_path_factory.mktemp("slots")), host
+    ) as made:
         yield made
 
 

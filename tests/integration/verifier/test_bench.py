@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,11 @@ def document() -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
     assert "round 1 of 1" in done.stderr
+    said = (
+        "bubblewrap is not installed here, so it is not compared with (apt-get install -y bubblewrap)"
+        in done.stderr
+    )
+    assert said is (shutil.which("bwrap") is None)
     return dict(json.loads(done.stdout))
 
 

@@ -123,7 +123,7 @@ def test_a_sound_domain_and_an_unsound_one(domains: Path, temper: Any) -> None:
     report = json.loads(done.stdout)["domains"][0]
     assert (report["domain"], report["ok"], report["gold"], report["empty"]) == ("my.words", True, 1.0, 0.0)
     assert 0.0 <= report["garbage"] < 1.0
-    assert set(report) == {"domain", "ok", "gold", "empty", "garbage", "seconds", "problems"}
+    assert set(report) == {"domain", "ok", "gold", "empty", "garbage", "seconds", "problems", "notes"}
     (domains / "mine.py").write_text(GENERATOR.replace('gold=f"echo {word} >a"', "gold='true'"))
     done = temper("validate", "my.*", "--json", "--paths", str(domains))
     assert done.returncode == 1

@@ -18,7 +18,7 @@ from schemas.cards import Card, parse_card
 from schemas.tasks import Task
 from services.runtime.errors import BadInput
 from services.verifier import cli, engine
-from services.verifier.jail import JailUnavailable, SnapshotError, hierarchy, snapshot
+from services.verifier.jail import JailUnavailable, SnapshotError, hierarchy, machine, snapshot
 from services.verifier.network import AllowError, network
 from services.verifier.pool import Judged, Pool
 
@@ -159,6 +159,17 @@ def test_a_machine_without_a_controller_or_namespaces_is_refused_by_what_is_miss
     assert one_line(str(caught.value))
     with pytest.raises(JailUnavailable, match="'pids'"):
         hierarchy.plan(V1.format("memory"), "0::/\n1:memory:/\n", frozenset())
+
+
+def test_a_machine_without_a_kind_of_namespace_is_refused_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gets as far as that")
+    monkeypatch.setattr(machine, "NAMESPACES", ("mnt", "nowhere"))
+    with pytest.raises(JailUnavailable, match="no nowhere namespaces: enable them") as caught:
+        machine.probe()
+    assert one_line(str(caught.value))
 
 
 def test_a_card_that_asks_for_network_without_a_list_is_refused() -> None:

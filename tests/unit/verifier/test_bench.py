@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from services.verifier import families
-from services.verifier.bench import cases, figures
+from services.verifier.bench import cases, figures, peers
 from services.verifier.bench.figures import Cell
 
 
@@ -58,3 +60,16 @@ def test_every_case_is_a_sound_task() -> None:
     function = scope["f"]
     assert callable(function)
     assert all(function(numbers) == cases.expected(numbers) for numbers in cases.INPUTS)
+
+
+def test_bubblewrap_is_a_peer_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert peers.bubblewrap() is None
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    words = peers.bubblewrap()
+    assert words is not None
+    assert words[:2] == (str(program), "--unshare-all")
+    assert words[words.index("/usr") - 1 : words.index("/usr") + 2] == ("--ro-bind", "/usr", "/usr")
+    assert "/" not in words

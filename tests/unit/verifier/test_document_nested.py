@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -196,3 +197,10 @@ def test_a_broken_spec_is_named(spec: dict[str, Any], said: str) -> None:
     with pytest.raises(SpecError) as caught:
         document.check_spec({"syntax": "json"} | spec, {})
     assert said in str(caught.value)
+
+
+def test_of_assignments_that_are_equally_similar_the_order_decides_nothing() -> None:
+    want: list[Any] = [None, [None, None]]
+    got: list[Any] = [None, None, {"a": None, "b": None}]
+    scores = {anls.score(list(w), list(g), {}) for w in permutations(want) for g in permutations(got)}
+    assert len(scores) == 1

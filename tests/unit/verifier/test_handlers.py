@@ -24,6 +24,8 @@ from services.runtime.wire import Record
 from services.verifier.handlers import Handler, Results
 from services.verifier.outbox import Outbox
 from services.verifier.pool import Judged
+from services.verifier.progress import Committed
+from services.verifier.track import HandedBackError, Told
 
 TASK = Task(id="t1", domain="d", prompt="p", batch="b", difficulty=0.25)
 STAGES = tuple(
@@ -59,11 +61,14 @@ class FakePool:
         self.too_long_sizes: list[int] = []
         self.error = error
 
+    def stepwise(self, _: Task) -> bool:
+        return False
+
     def too_long(self, task: Task, size: int) -> Judged:
         self.too_long_sizes.append(size)
         return Judged(VERDICT)
 
-    async def judge(self, task: Task, submission: bytes) -> Judged:
+    async def judge(self, task: Task, submission: bytes, follow: Any = None) -> Judged:
         if self.error:
             raise self.error
         self.seen.append(submission)
@@ -208,7 +213,7 @@ class Slow(FakePool):
         super().__init__()
         self.go = asyncio.Event()
 
-    async def judge(self, task: Task, submission: bytes) -> Judged:
+    async def judge(self, task: Task, submission: bytes, follow: Any = None) -> Judged:
         self.seen.append(submission)
         await self.go.wait()
         return Judged(VERDICT, cached=len(self.seen) > 1, duration_s=float(len(self.seen)))
@@ -266,3 +271,51 @@ def test_no_more_results_are_kept_than_allowed() -> None:
 
     asyncio.run(go())
     assert calls == list("abcab")
+
+
+class Stepping(FakePool):
+    """Judges by stages: the first was committed by another worker, the second is here and now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.follows: list[Any] = []
+        self.out: list[Any] = []
+
+    def stepwise(self, _: Task) -> bool:
+        return True
+
+    def verdict_out(self, track: Any) -> None:
+        self.out.append(track)
+
+    async def judge(self, task: Task, submission: bytes, follow: Any = None) -> Judged:
+        self.follows.append(follow)
+        for number, (worker, fresh) in enumerate((("w0", False), ("w1", True))):
+            what = Committed(result=STAGES[number], taken=number + 1, worker=worker, runs=3, note="lost")
+            follow.tell(Told(number, 2, what, "address", fresh))
+        return Judged(VERDICT, track=self)  # type: ignore[arg-type]
+
+
+def test_stages_are_told_when_they_are_committed_and_not_again_with_the_verdict() -> None:
+    sent, done, pool, _ = drive(completed(), redelivered=3, pool=Stepping())
+    assert [type(each.event) for each in sent] == [StageVerified, StageVerified, TrajectoryVerified]
+    assert [each.id for each in sent[:2]] == [event_id("StageVerified", "j1", n) for n in range(2)]
+    first = sent[0].event
+    assert isinstance(first, StageVerified)
+    assert (first.worker, first.runs, first.note, first.stages) == ("w0", 3, "lost", 2)
+    assert (first.domain, first.group_id, first.index, first.lease_id) == ("d", "g1", 3, "l1")
+    assert first.snapshot == "address"
+    follow = pool.follows[0]
+    assert follow.owner == f"j1 {content_digest([5, 6], 'answer')}"
+    assert (follow.redelivered, follow.limit) == (3, 3)
+    assert done == [0]
+    assert pool.out == [pool]
+
+
+class Leaving(FakePool):
+    async def judge(self, task: Task, submission: bytes, follow: Any = None) -> Judged:
+        raise HandedBackError("2 stages are committed")
+
+
+def test_what_is_handed_back_is_neither_done_nor_an_error() -> None:
+    sent, done, _, _ = drive(completed(), pool=Leaving())
+    assert (sent, done) == ([], [])

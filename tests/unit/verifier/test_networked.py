@@ -24,6 +24,21 @@ class Recording:
         return Outcome(cause="exit", exit_code=0, stdout=b"hi\n", isolation="none")
 
 
+@pytest.mark.parametrize("network", ["allow:", "allow", "all", "host", "allow:x", "allow:localhost:80,"])
+def test_a_card_that_asks_for_network_without_a_list_is_at_fault(make_task: Any, network: str) -> None:
+    jail = Recording()
+    verdict = engine.judge(make_task(SPEC), unread(network), b"echo hi", jail)
+    assert (verdict.outcome, verdict.score, jail.jobs) == ("infra", None, [])
+    assert "limits.network" in verdict.evidence
+    assert "\n" not in verdict.evidence
+
+
+def unread(network: str) -> Card:
+    """A card that no reader has looked at."""
+    made = card("none")
+    return msgspec.structs.replace(made, limits=msgspec.structs.replace(made.limits, network=network))
+
+
 def card(network: str) -> Card:
     return parse_card(TEXT.format(network), "card")
 

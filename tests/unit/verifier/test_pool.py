@@ -18,6 +18,7 @@ from services.verifier import fair, families
 from services.verifier.breaker import Breaker
 from services.verifier.jail import JailUnavailable
 from services.verifier.pool import Judged, Pool
+from services.verifier.track import HandedBackError
 
 CARD = parse_card(
     'name="d"\nlayer="tool"\nsummary="s"\ngenerator="m:f"\n[verifier]\nfamily="format"\n[limits]\nwall_s=0.1\n',
@@ -447,3 +448,60 @@ def test_but_not_for_ever(drive: Any) -> None:
     judged, log = drive(lambda pool: pool.judge(TASK, b"die"), "never")
     assert log == ["d die"]
     assert "workers ended 5 times before they stood" in judged.verdict.evidence
+
+
+def test_while_a_domain_is_not_judged_its_answers_wait_and_none_spends_a_try(drive: Any) -> None:
+    """The fault passes after three verdicts: all that waited, in the line or before it, are judged then."""
+
+    async def scenario(pool: Pool) -> tuple[list[Judged], list[Judged], Judged, dict[str, float]]:
+        faults = [await pool.judge(TASK, b"fault%d" % n) for n in range(3)]
+        held = [asyncio.create_task(pool.judge(TASK, b"good%d" % n)) for n in range(6)]
+        held += [asyncio.create_task(pool.judge(TASK, b"good0")) for _ in range(2)]
+        other = await pool.judge(OTHER, b"a")
+        return faults, await asyncio.gather(*held), other, dict(pool.stats)
+
+    (faults, held, other, stats), log = drive(scenario, breaker=breaker(pause_s=0.3), hold=20, cache=20)
+    assert [each.verdict.outcome for each in faults] == ["infra"] * 3
+    assert [each.verdict.score for each in (*held, other)] == [0.5] * 9
+    assert log[3] == "e a"
+    assert sorted(log[4:]) == [f"d good{n}" for n in range(6)]
+    assert (stats["refused"], stats["breakers_open"], stats["jobs"]) == (0, 0, 12)
+
+
+def test_what_is_in_the_line_when_the_breaker_opens_waits_as_well(drive: Any) -> None:
+    async def scenario(pool: Pool) -> list[Judged]:
+        words = [b"fault%d" % n for n in range(3)] + [b"good%d" % n for n in range(6)]
+        return await asyncio.gather(*(pool.judge(TASK, word) for word in words))
+
+    judged, log = drive(scenario, breaker=breaker(pause_s=0.2), hold=20)
+    assert [each.verdict.outcome for each in judged] == ["infra"] * 3 + ["scored"] * 6
+    assert sorted(log[3:]) == [f"d good{n}" for n in range(6)]
+
+
+def test_answers_that_wait_do_not_keep_the_pool_from_ending(drive: Any) -> None:
+    async def scenario(pool: Pool) -> list[Any]:
+        for n in range(3):
+            await pool.judge(TASK, b"fault%d" % n)
+        held = [asyncio.create_task(pool.judge(TASK, b"good%d" % n)) for n in range(3)]
+        held.append(asyncio.create_task(pool.judge(TASK, b"good0")))
+        await asyncio.sleep(0.05)
+        pool.hand_back()
+        return await asyncio.gather(*held, return_exceptions=True)
+
+    found, log = drive(scenario, breaker=breaker(), hold=20, cache=20)
+    assert [type(each) for each in found] == [HandedBackError] * 4
+    assert len(log) == 3
+
+
+def test_two_pools_have_no_number_in_common(drive: Any, tmp_path: Path) -> None:
+    async def scenario(pool: Pool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        command = (sys.executable, str(tmp_path / "worker.py"), "work", str(tmp_path / "log"))
+        other = Pool({"d": CARD}, tmp_path, command=command, slots=20, margin_s=0.9)
+        try:
+            await other.start()
+            return pool.numbers, other.numbers
+        finally:
+            await other.close()
+
+    (ours, theirs), _ = drive(scenario, slots=2)
+    assert (len(ours), len(theirs), len({*ours, *theirs})) == (2, 20, 22)

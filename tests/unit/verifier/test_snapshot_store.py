@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from services.runtime.blobs import BlobError, Blobs
 from services.verifier.jail import FileEntry, Snapshot, SnapshotError
-from services.verifier.jail.layers import Layer
+from services.verifier.jail.collect import Collected
+from services.verifier.jail.layers import Layer, decode_layer
 from services.verifier.jail.layout import lay_out, verify
+from services.verifier.jail.slot import snapshot_of
 from services.verifier.jail.snapshot import load, save
-from services.verifier.jail.tree import Entry, Tree, file_entry, from_files, parents, sha256
+from services.verifier.jail.tree import Entry, Tree, file_entry, from_files, overlay, parents, sha256
 
 BASE = Layer(from_files({"a": FileEntry(b"one"), "d/x": FileEntry(b"two", 0o755)}))
 TOP = Layer({b"a": Entry("whiteout", 0, 0, ""), b"d": Entry("dir", 0o755, 0, "", opaque=True)})
@@ -188,3 +190,26 @@ def test_whatever_was_saved_is_restored(tmp_path: Path, trees: list[Tree]) -> No
         verify(folder, snapshot.tree)
     finally:
         os.close(folder)
+
+
+@given(st.lists(layer().filter(bool), min_size=17, max_size=22), layer().filter(bool))
+@settings(max_examples=40, deadline=None)
+def test_many_layers_made_one_are_the_same_tree(trees: list[Tree], last: Tree) -> None:
+    """Whiteouts and opaque folders of all layers have done their work then; what comes on top finds the same below it."""
+    layers = tuple(map(Layer, trees))
+    flat = snapshot_of(layers[:-1], Collected(dict(trees[-1]), complete=True))
+    assert flat is not None
+    assert len(flat.layers) == 1
+    assert flat.tree == overlay(trees)
+    assert all(e.kind != "whiteout" and not e.opaque for e in flat.layers[0].tree.values())
+    assert overlay([*trees, last]) == overlay([flat.tree, last])
+    assert decode_layer(flat.layers[0].encoded).tree == flat.layers[0].tree
+
+
+def test_what_changes_nothing_is_no_layer() -> None:
+    again = Collected(dict(BASE.tree), complete=True)
+    assert snapshot_of((BASE,), again, same=True) == Snapshot((BASE,))
+    kept = snapshot_of((BASE,), again)
+    assert kept is not None
+    assert len(kept.layers) == 2
+    assert snapshot_of((BASE,), Collected({}, complete=False, why="cap"), same=True) is None

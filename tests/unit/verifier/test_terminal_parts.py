@@ -247,3 +247,54 @@ def test_an_interpreter_with_a_trusted_script_needs_no_output() -> None:
         ["sh", "-c", "x"],
     ):
         commands.check_commands([{"name": "c", "argv": argv}], "commands")
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "./prog",
+        "/w/prog",
+        "sub/prog --x",
+        "python3 made.py",
+        "cd sub && python3 -m made",
+        "sh made.sh",
+        "test -e made && ./made",
+        "X=1 ./made",
+        "timeout 5 ./made",
+        "if ./made; then exit 0; fi",
+        "! ./made",
+        "cat in | ./made",
+        "(./made)",
+        'test "$(./made)" = 3',
+        "make test",
+        "python3 -m pytest -q",
+        "pytest",
+        ". ./made",
+    ],
+)
+def test_a_shell_text_that_runs_what_the_answer_wrote_must_compare_output(run: str) -> None:
+    """`exit(0)` is all that such a program needs; what it prints it would have to know."""
+    spec = {"files": {}, "commands": [{"name": "c", "run": run}]}
+    with pytest.raises(SpecError, match="runs what the answer wrote"):
+        terminal.check_spec(spec, {})
+    terminal.check_spec({"files": {}, "commands": [{"name": "c", "run": run, "stdout": "3"}]}, {})
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "test -e a && rm a",
+        "cat result.json | cmp -s - /t/want.json",
+        "python3 /t/check.py made.py",
+        "python3 -c 'import json; json.load(open(\"a/b\"))'",
+        "sort in > out; cmp out want",
+        "grep -q 'a; ./b' in",
+        "/usr/bin/diff a b",
+        'test "$(cat a/b)" = 1',
+        "git -C /w status --porcelain",
+        "! test -e /w/ran",
+        "for f in a b; do test -e $f; done",
+    ],
+)  # fmt: skip
+def test_a_shell_text_of_the_systems_programs_needs_no_output(run: str) -> None:
+    terminal.check_spec({"files": {}, "commands": [{"name": "c", "run": run}]}, {})

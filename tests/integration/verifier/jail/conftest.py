@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from services.verifier.jail import Host, JailUnavailable, Slot, probe
-
-NUMBERS = count(1)
+from tests.slots import number
 
 
 @pytest.fixture(scope="session")
@@ -26,5 +24,5 @@ def host() -> Host:
 
 @pytest.fixture
 def slot(host: Host, tmp_path: Path) -> Iterator[Slot]:
-    with Slot(f"temper-test-{os.getpid()}-{next(NUMBERS)}", tmp_path, host) as made:
+    with Slot(f"temper-test-{os.getpid()}-{number()}", tmp_path, host) as made:
         yield made

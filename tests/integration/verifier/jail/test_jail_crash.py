@@ -17,6 +17,7 @@ import pytest
 from services.verifier.jail import Host, Job, Limits, Outcome, Slot
 from services.verifier.jail.ownership import sweep
 from services.verifier.jail.storage import HOME
+from tests.slots import number
 
 pytestmark = pytest.mark.integration
 
@@ -70,7 +71,7 @@ def gone(pid: int) -> bool:
 @pytest.mark.parametrize("state", ["running", "idle"])
 @pytest.mark.parametrize("by_sweep", [False, True])
 def test_killed_owner(host: Host, tmp_path: Path, state: str, *, by_sweep: bool) -> None:
-    name = f"temper-crash-{os.getpid()}-81"
+    name = f"temper-crash-{os.getpid()}-{number()}"
     with subprocess.Popen(
         [sys.executable, "-c", OWNER, name, str(tmp_path), state],
         stdin=subprocess.PIPE,

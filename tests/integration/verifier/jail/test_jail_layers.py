@@ -16,6 +16,7 @@ from services.verifier.jail import Diff, FileEntry, Host, Job, Limits, Outcome, 
 from services.verifier.jail.layout import TIME_NS, verify
 from services.verifier.jail.snapshot import load, save
 from services.verifier.jail.tree import change
+from tests.slots import number
 
 pytestmark = pytest.mark.integration
 LIMITS = Limits(wall_s=20.0, cpu_s=15.0, disk_bytes=8 << 20)
@@ -107,7 +108,7 @@ def test_everything_through_a_store_to_another_slot(slot: Slot, host: Host, tmp_
     assert snapshot.dropped == ("'d/fifo' (fifo)", "'fifo' (fifo)", "'kept' (fifo)", "'sock' (socket)")
     there = load(save(snapshot, tmp_path / "blobs"), tmp_path / "blobs")
     assert (there.digest, there.tree_digest) == (snapshot.digest, snapshot.tree_digest)
-    with Slot(f"temper-layers-{os.getpid()}-950", tmp_path / "other", host) as other:
+    with Slot(f"temper-layers-{os.getpid()}-{number()}", tmp_path / "other", host) as other:
         found = inside(other, there)
         verify(other._storage.lower, snapshot.tree)  # as laid out, read by us
     expected = {

@@ -14,6 +14,7 @@ import pytest
 from services.verifier.jail import FileEntry, Host, JailUnavailable, Job, Limits, Slot, Snapshot
 from services.verifier.jail.snapshot import load, save
 from services.verifier.jail.storage import HOME
+from tests.slots import number
 
 pytestmark = pytest.mark.integration
 CALM = Limits(wall_s=10, cpu_s=5)
@@ -120,7 +121,7 @@ def test_snapshots_stack_roll_back_and_survive_a_store(slot: Slot, host: Host, t
     rolled_back = slot.run(sh("cat a; ls d", base=first.snapshot))
     assert rolled_back.stdout == b"1\nx\n"
     name = save(second.snapshot, tmp_path / "blobs")
-    with Slot(f"temper-other-{os.getpid()}-77", tmp_path, host) as other:
+    with Slot(f"temper-other-{os.getpid()}-{number()}", tmp_path, host) as other:
         restored = other.run(sh("cat g a; ls -A d", base=load(name, tmp_path / "blobs"), keep=True))
     assert restored.stdout == b"G2\ny\n"
     assert restored.snapshot is not None
@@ -152,7 +153,7 @@ def test_same_input_same_facts(slot: Slot) -> None:
 
 def test_setup_failure_is_infra_and_the_slot_recovers(slot: Slot, host: Host, tmp_path: Path) -> None:
     broken = replace(host, nsjail=Path("/bin/false"))
-    with Slot(f"temper-broken-{os.getpid()}-78", tmp_path, broken) as bad:
+    with Slot(f"temper-broken-{os.getpid()}-{number()}", tmp_path, broken) as bad:
         outcome = bad.run(sh("true"))
     assert (outcome.cause, outcome.exit_code) == ("infra", None)
     assert "could not be set up" in outcome.detail
@@ -182,7 +183,7 @@ def test_a_name_belongs_to_one(slot: Slot, host: Host, tmp_path: Path) -> None:
 
 
 def test_closing_leaves_nothing(host: Host, tmp_path: Path) -> None:
-    name = f"temper-closing-{os.getpid()}-79"
+    name = f"temper-closing-{os.getpid()}-{number()}"
     before = len(list(Path("/proc/self/fd").iterdir()))
     made = Slot(name, tmp_path, host)
     made.run(sh("echo x > f"))
@@ -196,7 +197,7 @@ def test_closing_leaves_nothing(host: Host, tmp_path: Path) -> None:
 
 
 def test_slots_have_different_outside_ids(slot: Slot, host: Host, tmp_path: Path) -> None:
-    with Slot(f"temper-ids-{os.getpid()}-80", tmp_path, host) as other:
+    with Slot(f"temper-ids-{os.getpid()}-{number()}", tmp_path, host) as other:
         assert other.uid != slot.uid
         assert other.run(sh("id -u")).stdout == slot.run(sh("id -u")).stdout == b"1000\n"
 

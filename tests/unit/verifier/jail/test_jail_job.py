@@ -42,6 +42,16 @@ def test_paths_that_leave_the_folder(path: str) -> None:
         Job(argv=("x",), trusted={path: FileEntry(b"")})
 
 
+def test_a_path_that_no_call_could_name_is_refused_here_and_not_in_the_slot() -> None:
+    parts = "/".join(["d" * 199] * 20)
+    longest = f"{parts}/{'e' * (4092 - len(parts) - 1)}"
+    Job(argv=("x",), files={longest: FileEntry(b"")}, trusted={longest: FileEntry(b"")})
+    for path in (longest + "e", longest[:-9] + "/" + "é" * 50):
+        with pytest.raises(JobError, match="at most 4092 can be named") as caught:
+            Job(argv=("x",), files={path: FileEntry(b"")})
+        assert len(str(caught.value)) < 200
+
+
 def test_a_file_cannot_also_be_a_folder() -> None:
     with pytest.raises(JobError, match="given as a file too"):
         Job(argv=("x",), files={"a/b": FileEntry(b""), "a": FileEntry(b"")})

@@ -1,0 +1,261 @@
+"""Long answers in the service: two workers at once, deliveries that come to nothing, the order in the line."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.cards import parse_card
+from schemas.tasks import Task
+from schemas.verdicts import StageResult
+from services.verifier.fair import FairQueue
+from services.verifier.jail import JailUnavailable
+from services.verifier.keep import Keep
+from services.verifier.line import Line
+from services.verifier.pool import Judged, Pool
+from services.verifier.progress import Committed
+from services.verifier.track import Follow, HandedBackError, Told, Track
+
+STAGES = 5
+SPEC = {"stages": [{"name": f"s{n}", "checks": [{"kind": "file", "path": "a"}]} for n in range(STAGES)]}
+TASK = Task(id="t", domain="d", prompt="p", spec=SPEC)
+CARD = parse_card(
+    'name="d"\nlayer="tool"\nsummary="s"\ngenerator="m:f"\n[verifier]\nfamily="stages"\n[limits]\nwall_s=0.1\n',
+    "card",
+)
+# Commits a stage a request; "fatal N" kills it at stage N whenever it is asked for that one.
+WORKER = """
+import os, sys, time
+from pathlib import Path
+from services.verifier.frames import HEAD, Ready, Reply, Request, encode, size
+from services.verifier.progress import Committed
+from schemas.verdicts import Part, StageResult, scored
+import msgspec
+log, out, source = Path(sys.argv[1]), sys.stdout.buffer, sys.stdin.buffer
+def send(frame):
+    out.write(frame); out.flush()
+send(encode(Ready(isolation="none: a test")))
+while head := source.read(HEAD):
+    request = msgspec.msgpack.decode(source.read(size(head)), type=Request)
+    at = len(request.resume.stages)
+    with log.open("a") as file:
+        file.write(f"{request.task.id} {at}\\n")
+    word, _, which = request.submission.decode().partition(" ")
+    if word == "fatal" and at == int(which):
+        os._exit(1)
+    if word == "sleep":
+        time.sleep(0.05)
+    total, more = len(request.task.spec["stages"]), ()
+    if at < total:
+        result = StageResult(name=f"s{at}", weight=1.0, score=1.0, passed=True, snapshot="0" * 64)
+        more = (Committed(result=result, taken=at + 1, worker=request.resume.worker, runs=1),)
+    verdict = scored([Part(name="p", weight=1.0, score=0.5)]) if at + 1 >= total else None
+    send(encode(Reply(verdict=verdict, committed=more, jail_runs=1)))
+"""
+
+
+def committed(number: int, worker: str) -> Committed:
+    result = StageResult(name=f"s{number}", weight=1.0, score=1.0, passed=True, snapshot=f"{number}" * 64)
+    return Committed(result=result, taken=number + 1, worker=worker, runs=1)
+
+
+def test_of_two_workers_at_once_whoever_is_behind_takes_over(tmp_path: Path) -> None:
+    told: dict[str, list[Told]] = {"a": [], "b": []}
+
+    async def go() -> None:
+        keep = Keep(str(tmp_path))
+        one, other = (Track(keep, "ab" * 32, Follow("j", told[name].append), TASK, name) for name in told)
+        assert await one.open() == await other.open() == 0
+        assert await one.commit((committed(0, "a"),))
+        assert await one.commit((committed(1, "a"),))
+        assert not await other.commit((committed(0, "b"),))  # it came too late with its first
+        assert other.done == 2
+        assert await other.commit((committed(2, "b"),))
+        await one.look()
+        assert one.resume.stages == other.resume.stages
+
+    asyncio.run(go())
+    for name, said in told.items():
+        assert [each.what.worker for each in said] == ["a", "a", "b"]
+        assert [(each.number, each.stages) for each in said] == [(n, STAGES) for n in range(3)]
+        assert [each.fresh for each in said] == [each.what.worker == name for each in said]
+    assert told["a"][2].snapshot == Keep(str(tmp_path)).address("ab" * 32, "2" * 64)
+
+
+def test_only_deliveries_that_led_nowhere_are_counted(tmp_path: Path) -> None:
+    keep, key = Keep(str(tmp_path)), "ab" * 32
+
+    async def deliver(redelivered: int, *more: Committed) -> int:
+        track = Track(keep, key, Follow("j", lambda _: None, redelivered), TASK, "w")
+        wasted = await track.open()
+        if more:
+            await track.commit(more)
+        return wasted
+
+    async def go() -> None:
+        assert [await deliver(n) for n in range(3)] == [0, 1, 2]  # nothing was ever committed
+        assert await deliver(2, committed(0, "w")) == 2
+        for life in range(3, 9):  # however often it comes, as long as it gets on
+            assert await deliver(life, committed(life - 2, "w")) == 0
+        assert [await deliver(n) for n in (9, 10, 11)] == [0, 1, 2]
+        # The log's count starts anew where a worker told it of the progress, or ended in good order.
+        assert await deliver(0) == 0
+        assert await deliver(1) == 1
+
+    asyncio.run(go())
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Callable[..., Any]:
+    """Run `scenario(pool)` on a started pool that keeps its progress in `tmp_path`; returns what its workers were asked."""
+    script, log = tmp_path / "worker.py", tmp_path / "log"
+    script.write_text(WORKER)
+    log.touch()
+
+    def run(scenario: Callable[[Pool], Awaitable[Any]], **options: Any) -> tuple[Any, list[str]]:
+        async def go() -> Any:
+            command = (sys.executable, str(script), str(log))
+            keep = Keep(str(tmp_path / "blobs"))
+            given: dict[str, Any] = {"slots": 1, "margin_s": 2.0, "keep": keep, "worker": "w"} | options
+            pool = Pool({"d": CARD}, tmp_path, command=command, **given)
+            await pool.start()
+            try:
+                async with asyncio.timeout(30):
+                    return await scenario(pool)
+            finally:
+                await pool.close()
+
+        return asyncio.run(go()), log.read_text().splitlines()
+
+    return run
+
+
+def test_a_stage_that_no_worker_survives_ends_as_infra_and_keeps_what_was_committed(drive: Any) -> None:
+    told: list[Told] = []
+
+    async def scenario(pool: Pool) -> list[Judged]:
+        first = await pool.judge(TASK, b"fatal 3", Follow("j", told.append, 0, 3))
+        return [first, await pool.judge(TASK, b"fatal 3", Follow("j", told.append, 1, 3))]
+
+    judged, log = drive(scenario)
+    assert [each.verdict.outcome for each in judged] == ["infra", "infra"]
+    assert log == ["t 0", "t 1", "t 2", "t 3", "t 3", "t 3", "t 3"]
+    assert [each.number for each in told] == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_record_that_came_too_often_for_nothing_is_not_tried(drive: Any) -> None:
+    async def scenario(pool: Pool) -> Judged:
+        return await pool.judge(TASK, b"a", Follow("j", lambda _: None, 3, 3))
+
+    judged, log = drive(scenario)
+    assert (judged.verdict.outcome, judged.fault, log) == ("infra", "killed", [])
+    assert "3 times without progress" in judged.verdict.evidence
+
+
+def test_a_finished_record_gives_the_verdict_again_without_a_stage(drive: Any) -> None:
+    async def scenario(pool: Pool) -> list[Judged]:
+        return [await pool.judge(TASK, b"a", Follow("j", lambda _: None, n, 3)) for n in range(2)]
+
+    (first, again), log = drive(scenario)
+    assert first.verdict == again.verdict
+    assert log == ["t 0", "t 1", "t 2", "t 3", "t 4", "t 5"]  # the last asks for the verdict alone
+    assert first.duration_s > 0.0
+
+
+def test_an_ending_service_stops_between_stages(drive: Any) -> None:
+    told: list[Told] = []
+
+    async def scenario(pool: Pool) -> None:
+        def tell(stage: Told) -> None:
+            told.append(stage)
+            if stage.number == 1:
+                pool.hand_back()
+
+        with pytest.raises(HandedBackError, match="2 stages are committed"):
+            await pool.judge(TASK, b"a", Follow("j", tell))
+
+    _, log = drive(scenario, cache=10)
+    assert log == ["t 0", "t 1"]
+    (judged, again) = drive(lambda pool: pool.judge(TASK, b"a", Follow("j", told.append)), cache=10)
+    assert judged.verdict.outcome == "scored"
+    assert again[2:] == ["t 2", "t 3", "t 4"]
+
+
+def test_a_second_run_goes_stage_by_stage_and_leaves_nothing(drive: Any, tmp_path: Path) -> None:
+    async def scenario(pool: Pool) -> dict[str, float]:
+        await pool.judge(TASK, b"a", Follow("j", lambda _: None))
+        while pool.unfinished:  # noqa: ASYNC110 (second runs have no event of their own)
+            await asyncio.sleep(0.01)
+        return dict(pool.stats)
+
+    stats, log = drive(scenario, reverify=1.0)
+    assert log == [f"t {n}" for n in range(STAGES)] * 2
+    assert (stats["reverified"], stats["disagreements"]) == (1, 0)
+    assert len(list((tmp_path / "blobs" / "progress").glob("*/*"))) == 1
+
+
+def test_a_store_that_fails_is_no_score(drive: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+
+    async def scenario(pool: Pool) -> Judged:
+        return await pool.judge(TASK, b"a", Follow("j", lambda _: None))
+
+    judged, _ = drive(scenario, keep=Keep(str(tmp_path / "file")))
+    assert judged.verdict.outcome == "infra"
+    assert "progress cannot be" in judged.verdict.evidence
+    assert JailUnavailable.__name__ not in judged.verdict.evidence
+
+
+def test_a_long_answer_does_not_hold_up_another_domain(drive: Any) -> None:
+    """With one slot, a short job that comes during the first stage runs after it and not after the fifth."""
+    other = Task(id="u", domain="e", prompt="p", spec={"stages": SPEC["stages"][:1]})
+
+    async def scenario(pool: Pool) -> None:
+        pool._cards = {"d": CARD, "e": CARD}
+        long = asyncio.create_task(pool.judge(TASK, b"sleep", Follow("j", lambda _: None)))
+        await asyncio.sleep(0.02)
+        await pool.judge(other, b"a", Follow("k", lambda _: None))
+        await long
+
+    log = drive(scenario)[1]
+    assert log.index("u 0") <= 2
+    assert log[-1] == "t 4"
+
+
+def test_what_was_begun_goes_on_before_more_of_its_domain_is_begun() -> None:
+    queue: FairQueue[str] = FairQueue()
+    queue.push("d", "one", 0.0)
+    queue.push("d", "two", 0.0)
+    assert queue.pop() == "one"
+    queue.push("d", "one, stage 2", 5.0, front=True)
+    queue.push("e", "check", 4.0)
+    assert [queue.pop() for _ in range(3)] == ["check", "one, stage 2", "two"]
+
+
+def test_a_begun_item_needs_no_place_in_a_full_line() -> None:
+    async def go() -> list[str]:
+        line: Line[str] = Line(1, 1)
+        await line.room()
+        line.push("d", "one", 1.0)
+        item = await line.take()
+        await line.room()
+        line.push("d", "two", 1.0)  # full again
+        line.end(item, "d", 0.1)
+        line.push_again("d", item, 1.0)
+        assert line.unfinished == 2
+        taken = [await line.take()]
+        line.end(taken[0], "d", 0.1)
+        taken.append(await line.take())
+        async with asyncio.timeout(1):
+            await line.room()  # the one place is free, and there is no second
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await line.room()
+        return taken
+
+    assert asyncio.run(go()) == ["one", "two"]
