@@ -4,8 +4,9 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 CODE := schemas services domains tests
-# Extra arguments, e.g. make test PYTEST="-k stack -x", make demo RUN="--seed 2", make lock LOCK=--upgrade
+# Extra arguments, e.g. make test PYTEST="-k stack -x", make demo RUN="--seed 2", make chaos CHAOS="--only broker-killed"
 PYTEST ?=
+CHAOS ?=
 RUN ?=
 LOCK ?=
 
@@ -34,8 +35,8 @@ test: setup check  ## everything that this machine can run
 demo: setup  ## one training run on the embedded stack, with a report
 	$(BIN)/temper run @presets/demo.toml $(RUN)
 
-chaos: setup  ## only the tests that kill services in the middle of a run
-	$(BIN)/pytest -m chaos $(PYTEST)
+chaos: setup  ## the long form of the chaos suite: every scenario over 20 seeds, an hour of idling, a report
+	$(BIN)/python -m tests.chaos.suite --report chaos-report.html $(CHAOS)
 
 campaign: setup  ## the long form of the verifier's campaign: a thousand answers under fire, five hundred judged twice
 	TEMPER_CAMPAIGN=long $(BIN)/pytest tests/chaos/test_verifier_campaign.py $(PYTEST)

@@ -62,7 +62,7 @@ def start_run(tmp_path: Path) -> Iterator[Callable[..., LiveRun]]:
     started: list[Process] = []
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TEMPER_")}
 
-    def start(*overrides: str) -> LiveRun:
+    def start(*overrides: str, **extra: str) -> LiveRun:
         process = Process.start(
             "run",
             [
@@ -78,7 +78,7 @@ def start_run(tmp_path: Path) -> Iterator[Callable[..., LiveRun]]:
                 *overrides,
             ],
             log=tmp_path / "run.log",
-            env=environment | {"PYTHONPATH": str(PROJECT)},
+            env=environment | {"PYTHONPATH": str(PROJECT)} | extra,
             cwd=tmp_path,
             grace_s=60.0,
         )

@@ -1,0 +1,214 @@
+"""The checker can fail: each way in which a log may be wrong is seen, and the log as it was written is clean."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from schemas.assignments import AttemptAssigned
+from schemas.journal import BatchFolded
+from schemas.rewards import TrajectoryVerified
+from schemas.states import TERMINAL, TaskState
+from schemas.tasks import TaskSubmitted
+from schemas.verdicts import Part, scored
+from services.runtime.stack import Stack
+from services.runtime.wire import Record
+from services.scheduler.fold import Batch, Input, step
+from services.scheduler.invariants import invariant
+from services.scheduler.snapshot import restore, snapshot
+from services.scheduler.state import State
+from tests.chaos.suite import log as logs
+from tests.chaos.suite.audit import Audit, audit
+from tests.chaos.suite.log import Log
+from tests.chaos.suite.run import projection, settle
+from tests.chaos.suite.site import Site, open_site
+
+pytestmark = [pytest.mark.chaos, pytest.mark.slow]
+
+
+class Recorded(msgspec.Struct):
+    """A short real run: its log, its projection, and what its fold needs."""
+
+    log: Log
+    stored: dict[str, bytes]
+    site: Site
+
+    def check(self, log: Log | None = None, stored: dict[str, bytes] | None = None) -> Audit:
+        return audit(
+            self.log if log is None else log,
+            self.site.policies,
+            self.site.catalog,
+            stored=self.stored if stored is None else stored,
+        )
+
+    def copy(self) -> Log:
+        return Log(
+            parts={place: list(records) for place, records in self.log.parts.items()},
+            ends=dict(self.log.ends),
+        )
+
+
+@pytest.fixture(scope="module")
+def recorded(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    async def play(folder: Path) -> Recorded:
+        async with open_site(folder, stack.kafka, stack.redis, "audited.") as site:
+            site.scheduler()
+            site.worker("worker-0")
+            await site.submit(*site.tasks(40))
+            await settle(site)
+            log = await logs.read(site.kafka, site.prefix)
+            return Recorded(log, await projection(site), site)
+
+    return asyncio.run(play(tmp_path_factory.mktemp("audited")))
+
+
+def changed(record: Record, **fields: object) -> Record:
+    return msgspec.structs.replace(record, event=msgspec.structs.replace(record.event, **fields))
+
+
+def places(log: Log, kind: type) -> list[tuple[tuple[str, int], int]]:
+    return [
+        (place, index)
+        for place, records in sorted(log.parts.items())
+        for index, record in enumerate(records)
+        if isinstance(record.event, kind)
+    ]
+
+
+def drop_assignment(log: Log) -> None:
+    place, index = places(log, AttemptAssigned)[5]
+    del log.parts[place][index]
+
+
+def drop_state(log: Log) -> None:
+    place, index = places(log, TaskState)[7]
+    del log.parts[place][index]
+
+
+def strange_assignment(log: Log) -> None:
+    place, index = places(log, AttemptAssigned)[3]
+    record = log.parts[place][index]
+    envelope = msgspec.structs.replace(record.envelope, id="nobody-wants-this")
+    log.parts[place].append(msgspec.structs.replace(record, envelope=envelope, offset=10**6))
+
+
+def second_end(log: Log) -> None:
+    place, index = next(
+        found
+        for found in places(log, TaskState)
+        if log.parts[found[0]][found[1]].event.state in TERMINAL  # type: ignore[attr-defined]
+    )
+    other = "failed" if log.parts[place][index].event.state == "succeeded" else "succeeded"  # type: ignore[attr-defined]
+    log.parts[place].append(changed(log.parts[place][index], state=other))
+
+
+def drop_entry(log: Log) -> None:
+    del log.parts["journal", 0][len(log.parts["journal", 0]) // 2]
+
+
+def shift_range(log: Log) -> None:
+    records = log.parts["journal", 0]
+    for index, record in enumerate(records):
+        entry = record.event
+        if isinstance(entry, BatchFolded) and any(part.topic == "rewards" for part in entry.ranges):
+            ranges = tuple(
+                msgspec.structs.replace(part, next=part.next + 1) if part.topic == "rewards" else part
+                for part in entry.ranges
+            )
+            records[index] = changed(record, ranges=ranges)
+            return
+    raise AssertionError("no entry takes rewards")
+
+
+def other_verdict(log: Log) -> None:
+    verdict = scored([Part(name="p", weight=1.0, score=0.25)])
+    for place, index in places(log, TrajectoryVerified):
+        event = log.parts[place][index].event
+        if isinstance(event, TrajectoryVerified) and event.verdict.score is not None:
+            log.parts[place][index] = changed(log.parts[place][index], verdict=verdict)
+            return
+
+
+def drop_submission(log: Log) -> None:
+    place, index = places(log, TaskSubmitted)[11]
+    del log.parts[place][index]
+
+
+def unread_input(log: Log) -> None:
+    place, _ = places(log, TaskSubmitted)[0]
+    log.ends[place] += 1
+
+
+WRONG: dict[str, tuple[Callable[[Log], None], str]] = {
+    "an assignment never came out": (drop_assignment, "invariant 2: 1 effects never came out"),
+    "a task state never came out": (drop_state, "invariant 2: 1 effects never came out"),
+    "an assignment that nobody decided": (strange_assignment, "no entry of the journal wants"),
+    "a task that ends twice": (second_end, "ended more than once"),
+    "a journal entry is missing": (drop_entry, "follows on"),
+    "a record taken twice or passed over": (shift_range, "invariant 3"),
+    "another verdict than was folded": (other_verdict, "invariant 5"),
+    "a submission that was lost": (drop_submission, "invariant 5"),
+    "an input that was never taken": (unread_input, "invariant 1"),
+}
+
+
+def test_the_log_as_it_was_written_is_clean(recorded: Recorded) -> None:
+    found = recorded.check()
+    assert found.findings == []
+    assert found.figures["terminal"] >= 40
+    assert found.figures["compared_fields"] >= 40
+    assert found.figures["effects"] >= 120
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_seen(recorded: Recorded, name: str) -> None:
+    doctor, told = WRONG[name]
+    log = recorded.copy()
+    doctor(log)
+    findings = recorded.check(log).findings
+    assert any(told in line for line in findings), findings
+
+
+@pytest.mark.parametrize("field", ["task:t3", "meta"])
+def test_a_projection_with_one_wrong_field_is_seen(recorded: Recorded, field: str) -> None:
+    stored = dict(recorded.stored)
+    stored[field] = stored[field][:-1] + bytes([stored[field][-1] ^ 1])
+    assert any("fields of the projection differ" in line for line in recorded.check(stored=stored).findings)
+    del stored[field]
+    assert any("fields of the projection differ" in line for line in recorded.check(stored=stored).findings)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_recorded_events_in_any_order_and_number_lose_nothing(recorded: Recorded, seed: int) -> None:
+    rng = random.Random(seed)
+    records = [record for topic in ("tasks", "rewards", "heartbeats") for record in recorded.log.of(topic)]
+    records += rng.sample(records, len(records) // 2)
+    rng.shuffle(records)
+    now, state, policies = 1000.0, State(), recorded.site.policies
+    whole: list[Batch] = []
+    while records:
+        count = rng.randint(1, 12)
+        portion, records = records[:count], records[count:]
+        now += rng.choice([0.0, 0.01, 1.0, 30.0, -5.0])
+        inputs = tuple(Input(event=record.event, at=now) for record in portion)
+        whole.append(Batch(seq=len(whole) + 1, now=now, inputs=inputs, caught_up=rng.random() > 0.2))
+        step(state, policies, whole[-1])
+        assert invariant(state) == []
+    submitted = {
+        record.event.task.id for record in recorded.log.of("tasks") if isinstance(record.event, TaskSubmitted)
+    }
+    assert state.live.keys() | state.ended.keys() == submitted
+    assert not state.live.keys() & state.ended.keys()
+    assert state.meta.submitted == len(submitted)
+    # The same once more, and from the middle: byte for byte.
+    again = State()
+    for number, batch in enumerate(whole):
+        step(again, policies, batch)
+        if number == len(whole) // 2:
+            again = restore(snapshot(again))
+    assert snapshot(again) == snapshot(state)
