@@ -16,7 +16,7 @@ compile() {
 }
 
 compile dev pyproject.toml --extra dev "$@"
-for group in runtime scheduler evaluator verifier trainer sampler console stack models; do
+for group in runtime scheduler evaluator verifier trainer sampler console stack models bench; do
     # Hashes of the constraint file would be demanded of every input; its versions are what counts.
     sed -n 's/^\([A-Za-z0-9][^ ;]*==[^ ;\\]*\).*/\1/p' requirements/dev.txt >.venv/constraints.txt
     rm -f "requirements/$group.txt"

@@ -16,19 +16,23 @@ from rich.table import Table
 
 from services.console.errors import OUTSIDE, WRONG_USE, ConsoleError
 
-BENCHES = {"verifier": "verifier"}
-"""Benchmark -> the service that does it."""
+BENCHES = {
+    "verifier": ("verifier", ()),
+    "scheduler": ("scheduler", ("scheduler",)),
+    "pipeline": ("scheduler", ("pipeline",)),
+}
+"""Benchmark -> the service that does it, and what its `bench` is told."""
 
 
 def run(name: str, arguments: Sequence[str], *, as_json: bool) -> int:
     """Run the benchmark `name`; its progress goes to standard error. Returns the exit status. Raises ConsoleError."""
-    service = BENCHES.get(name)
-    if service is None:
+    if name not in BENCHES:
         raise ConsoleError(
             f"bench {name}: there is no such benchmark; choose one of {', '.join(BENCHES)}", WRONG_USE
         )
+    service, words = BENCHES[name]
     process = subprocess.Popen(
-        [sys.executable, "-m", f"services.{service}", "bench", *arguments], stdout=subprocess.PIPE
+        [sys.executable, "-m", f"services.{service}", "bench", *words, *arguments], stdout=subprocess.PIPE
     )
     try:
         output, _ = process.communicate()  # the benchmark bounds its own waits

@@ -55,13 +55,7 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     ps = command("ps", "tasks by domain and state, leases, workers", commands.ask_scheduler)
     explain = command("explain", "why a task has its place and what it waits for", commands.ask_scheduler)
     explain.add_argument("task")
-    requeue = command("requeue", "give an ended task another life", commands.requeue)
-    requeue.add_argument("task")
-    for name, text in (
-        ("pause", "dispatch nothing more of a domain"),
-        ("resume", "dispatch a paused domain again"),
-    ):
-        command(name, text, commands.steer).add_argument("domain")
+    _controls(command)
 
     dlq = command("dlq", "records that could not be decoded", commands.dlq)
     dlq.add_argument("action", choices=("ls", "show", "replay"))
@@ -86,12 +80,16 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     report.add_argument("--open", action="store_true", help="open it in the browser")
     topics = command("topics", "make the topics, or print their AsyncAPI document", commands.topics)
     topics.add_argument("action", choices=("create", "asyncapi"))
+    topics.add_argument("--shards", type=int, default=1, help="as in scheduler.shards (1)")
     base = command(
         "base", "build the tiny base model", commands.base, "temper base build [--out FOLDER] [--seed N]"
     )
     base.add_argument("action", choices=("build",))
     bench = command(
-        "bench", "measure a service: verifier", commands.bench, "temper bench NAME [--json] [...]"
+        "bench",
+        "measure a service: verifier, scheduler, pipeline",
+        commands.bench,
+        "temper bench NAME [--json] [...]",
     )
     bench.add_argument("name", help="which benchmark; its own options follow")
     for item in (ps, explain, replay, bench):
@@ -102,6 +100,24 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     ):
         command(name, text, commands.passed_on)
     return top, table
+
+
+def _controls(command: Callable[..., argparse.ArgumentParser]) -> None:
+    """What steers tasks, domains and pools."""
+    from services.console import commands
+
+    command("requeue", "give an ended task another life", commands.requeue).add_argument("task")
+    for name, text in (
+        ("pause", "dispatch nothing more of a domain"),
+        ("resume", "dispatch a paused domain or a drained pool again"),
+        ("drain", "give a pool no more leases; or pause a domain and take back what runs"),
+    ):
+        command(name, text, commands.steer).add_argument("subject", metavar="NAME")
+    quota = command("quota", "what a domain owns of the slots; 0 lifts the limit", commands.quota)
+    quota.add_argument("domain")
+    quota.add_argument("slots")
+    quota.add_argument("--borrow", metavar="SLOTS", help="what it may use of others in its cohort")
+    quota.add_argument("--lend", metavar="SLOTS", help="what others in its cohort may use of it")
 
 
 def run_command(argv: list[str]) -> int:

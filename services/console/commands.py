@@ -15,7 +15,7 @@ import msgspec
 
 from schemas.ids import event_id
 from schemas.run import RunConfig
-from schemas.tasks import DomainPaused, DomainResumed, Task, TaskSubmitted
+from schemas.tasks import Task, TaskSubmitted
 from schemas.topics import POOLS, TASKS
 from services.console import connection, outside
 from services.console.errors import DONE, NO, WRONG_USE, ConsoleError
@@ -127,13 +127,18 @@ def requeue(arguments: argparse.Namespace, _: list[str]) -> int:
 
 
 def steer(arguments: argparse.Namespace, _: list[str]) -> int:
-    """`temper pause` and `temper resume`."""
-    import uuid
+    """`temper pause`, `temper resume` and `temper drain`."""
+    words = [arguments.command, arguments.subject]
+    return outside.run_service("scheduler", words, connection.find().environment())
 
-    kind = DomainPaused if arguments.command == "pause" else DomainResumed
-    event = kind(domain=arguments.domain)
-    asyncio.run(_emit(connection.find(), [(event, arguments.domain, uuid.uuid4().hex)]))
-    return DONE
+
+def quota(arguments: argparse.Namespace, _: list[str]) -> int:
+    """`temper quota`."""
+    words = ["quota", arguments.domain, arguments.slots]
+    for name in ("borrow", "lend"):
+        value = getattr(arguments, name)
+        words += [] if value is None else [f"--{name}={value}"]
+    return outside.run_service("scheduler", words, connection.find().environment())
 
 
 def dlq(arguments: argparse.Namespace, _: list[str]) -> int:
@@ -261,7 +266,9 @@ def topics(arguments: argparse.Namespace, _: list[str]) -> int:
     from services.runtime.topics import create
 
     kafka = os.environ.get("TEMPER_KAFKA") or connection.find().kafka
-    asyncio.run(create(kafka, os.environ.get("TEMPER_PREFIX", ""), POOLS))
+    if arguments.shards < 1:
+        raise ConsoleError(f"--shards is {arguments.shards}, it must be at least 1", WRONG_USE)
+    asyncio.run(create(kafka, os.environ.get("TEMPER_PREFIX", ""), POOLS, shards=arguments.shards))
     return DONE
 
 

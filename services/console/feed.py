@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from schemas.cards import Card
 from schemas.ids import derive
@@ -41,3 +42,18 @@ def due(version: int, *, steps: int, groups_per_step: int, backlog_steps: int) -
     A step of slack covers groups that end unusable or are replaced by sub-tasks.
     """
     return min(version + backlog_steps, steps + 2) * groups_per_step
+
+
+def lacking(
+    cards: Sequence[Card], begun: Mapping[str, int], submitted: Mapping[str, int], *, backlog: int
+) -> Iterator[str]:
+    """Domains to submit a task of, each as often as it takes until its part of the backlog is ready again.
+
+    Where mixed sampling sets the shares, the feed must follow it: tasks in proportion to the cards' weights would leave the
+    scheduler nothing to choose from but them. What was begun stands in the log, so a restarted run submits the same.
+    """
+    total = sum(card.weight for card in cards)
+    for card in cards:
+        part = max(1, math.ceil(backlog * card.weight / total))
+        for _ in range(begun.get(card.name, 0) + part - submitted.get(card.name, 0)):
+            yield card.name

@@ -58,7 +58,7 @@ def render(
         rewards.add_row(layer, f"{series[-1]:.3f}" if series else "-", spark(series))
     queue = Table(title="queue", title_justify="left", box=None, padding=(0, 1))
     live = view.live()
-    for state in ("ready", "leased", "running", "verifying", "backoff"):
+    for state in ("ready", "leased", "running", "verifying", "backoff", "waiting"):
         queue.add_row(state, str(live.get(state, 0)))
     queue.add_row("ended", str(view.ended.total()))
     queue.add_row("leases", str(view.leases(now)))

@@ -9,7 +9,9 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
+from schemas.heartbeats import Service, WorkerHeartbeat
 from schemas.run import RunConfig
 from services.console.errors import ConsoleError
 from services.runtime.stack import Process
@@ -18,17 +20,24 @@ RESTARTS, WINDOW_S = 5, 120.0
 """More restarts than this within the window end the run."""
 BACKOFF_S = 0.5
 GRACE_S = 25.0
+SIGNALLED = 128
+"""A status above says that a signal ended it."""
 BAD_INPUT = 2
 """Exit status of a service whose input is wrong: starting it again would not help."""
 
 
-def roster(config: RunConfig, *, evaluate: bool = True) -> dict[str, str]:
+def roster(config: RunConfig, *, evaluate: bool = True) -> dict[str, Service]:
     """Worker id -> service, for one run."""
-    workers = {"scheduler": "scheduler", "trainer": "trainer"}
+    count = config.scheduler.replicas
+    schedulers = ["scheduler"] if count == 1 else [f"scheduler-{n}" for n in range(count)]
+    workers: dict[str, Service] = dict.fromkeys(schedulers, "scheduler")
+    workers["trainer"] = "trainer"
     if evaluate:
         workers["evaluator"] = "evaluator"
-    workers |= {f"sampler-{n}": "sampler" for n in range(config.sampler.replicas)}
-    workers |= {f"verifier-{n}": "verifier" for n in range(config.verifier.replicas)}
+    for n in range(config.sampler.replicas):
+        workers[f"sampler-{n}"] = "sampler"
+    for n in range(config.verifier.replicas):
+        workers[f"verifier-{n}"] = "verifier"
     return workers
 
 
@@ -40,7 +49,7 @@ def _last_line(process: Process) -> str:
 class Services:
     """Starts, watches, restarts and stops services."""
 
-    def __init__(self, workers: Mapping[str, str], environment: Mapping[str, str], logs: Path) -> None:
+    def __init__(self, workers: Mapping[str, Service], environment: Mapping[str, str], logs: Path) -> None:
         self._workers = dict(workers)
         self._environment = dict(environment)
         self._logs = logs
@@ -49,6 +58,8 @@ class Services:
         self._due: dict[str, float] = {}
         self._leaving: set[str] = set()
         self.restarts: dict[str, int] = dict.fromkeys(workers, 0)
+        self.gone: list[WorkerHeartbeat] = []
+        """What is to be told of workers that ended, so that nobody waits for their leases to run out; the caller takes it out."""
 
     def start(self) -> None:
         """Start all."""
@@ -81,6 +92,8 @@ class Services:
             self._due[name] = now + BACKOFF_S * 2 ** sum(1 for at in ended if now - at < WINDOW_S)
             ended.append(now)
             self.restarts[name] += 1
+            how: Literal["exit", "signal"] = "signal" if code < 0 or code > SIGNALLED else "exit"
+            self.gone.append(WorkerHeartbeat(worker=name, service=self._workers[name], ended=how))
             notes.append(f"{name} ended with status {code} and is started again (log: {process.log})")
         for name, at in list(self._due.items()):
             if now >= at:

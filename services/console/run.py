@@ -6,8 +6,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections import Counter
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -16,10 +17,18 @@ from schemas.checkpoints import CheckpointPublished
 from schemas.ids import event_id
 from schemas.run import RunConfig
 from schemas.tasks import TaskCancelled, TaskSubmitted
-from schemas.topics import CHECKPOINTS, EVALUATIONS, HEARTBEATS, POOLS, REWARDS, TASK_STATES, TASKS
+from schemas.topics import (
+    CHECKPOINTS,
+    EVALUATIONS,
+    HEARTBEATS,
+    POOLS,
+    REWARDS,
+    TASK_STATES,
+    TASKS,
+)
 from services.console import connection, outside
 from services.console.errors import ConsoleError
-from services.console.feed import CHUNK, chunk_seed, due, interleave
+from services.console.feed import CHUNK, chunk_seed, due, interleave, lacking
 from services.console.live import Screen
 from services.console.processes import Services, roster
 from services.console.report import write_report
@@ -27,6 +36,7 @@ from services.console.view import View, observe
 from services.runtime import settings, topics
 from services.runtime.catalog import Catalog
 from services.runtime.consumer import LogReader
+from services.runtime.fence import EpochFence
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.stack import Stack, StackError
 
@@ -107,16 +117,20 @@ class Run:
         self._train = train
         self._timeline = load_timeline(folder)
         self._view = View()
+        self._fence = EpochFence()
         self._screen = Screen(config, plain=plain)
         self._phase = Phase.STARTING
         self._phase_since = time.monotonic()
-        self._submitted = 0
+        self._submitted: Counter[str] = Counter()
+        self._drawn: dict[str, list[TaskSubmitted]] = {}
+        levels = len(config.training.difficulties)
+        self._chunk = -(-CHUNK // levels) * levels
         self._seen_version, self._moved_at = -1, time.monotonic()
         self._stop = asyncio.Event()
         self._catalog = Catalog.load(config.domains.paths, config.domains.include, config.domains.exclude)
         if not self._catalog.cards:
             raise ConsoleError("no domain matches `domains.include`: see `temper domains ls`", 2)
-        self._tasks = self._stream()
+        self._turns = interleave(list(self._catalog.cards.values()))
 
     async def execute(self) -> Path:
         """Run to the end and return the folder with the report.
@@ -155,7 +169,12 @@ class Run:
             pid=os.getpid(),
             started=connection.started(os.getpid()),
         )
-        await topics.create(link.kafka, prefix, tuple(sorted({*POOLS, self._config.sampler.pool})))
+        await topics.create(
+            link.kafka,
+            prefix,
+            tuple(sorted({*POOLS, self._config.sampler.pool})),
+            shards=self._config.scheduler.shards,
+        )
         connection.write(link)
         services = Services(
             roster(self._config, evaluate=self._train), link.environment(), self._folder / "logs"
@@ -211,7 +230,11 @@ class Run:
                 raise Interrupted
             for note in await asyncio.to_thread(services.watch):
                 self._screen.say(note)
-            for record in await reader.poll(0.25, 2000):
+            gone, services.gone = services.gone, []
+            await producer.emit(
+                *(Outgoing(topic=HEARTBEATS.name, event=beat, key=beat.worker) for beat in gone)
+            )
+            for record in self._fence.admitted(await reader.poll(0.25, 2000)):
                 observe(self._view, record.event, record.timestamp_ms / 1000)
                 if isinstance(record.event, CheckpointPublished) and record.event.final:
                     self._view.final = True
@@ -263,38 +286,39 @@ class Run:
             groups_per_step=training.groups_per_step,
             backlog_steps=training.backlog_steps,
         )
-        batch: list[Outgoing] = []
-        while self._submitted < wanted and len(batch) < EMIT_AT_A_TIME:
-            batch.append(next(self._tasks))
-            self._submitted += 1
+        cards = list(self._catalog.cards.values())
+        if self._config.scheduler.mix == "variance" or self._config.scheduler.layers:
+            backlog = training.backlog_steps * training.groups_per_step
+            domains = lacking(cards, self._view.begun, self._submitted, backlog=backlog)
+        else:
+            domains = islice(self._turns, max(0, wanted - self._submitted.total()))
+        batch = [self._next(domain) for domain in islice(domains, EMIT_AT_A_TIME)]
         if batch:
             await producer.emit(*batch)
 
-    def _stream(self) -> Iterator[Outgoing]:
-        """Training tasks in their order; a restarted run sends the same ones again, which changes nothing."""
-        drawn: dict[str, list[TaskSubmitted]] = {name: [] for name in self._catalog.cards}
-        chunks = dict.fromkeys(self._catalog.cards, 0)
-        levels = self._config.training.difficulties
-        for domain in interleave(list(self._catalog.cards.values())):
-            if not drawn[domain]:
-                chunk = chunks[domain]
-                chunks[domain] += 1
-                seed = chunk_seed(self._config.seed, chunk)
-                share = -(-CHUNK // len(levels))
-                pools = [
-                    self._catalog.sample(domain, split="train", seed=seed, count=share, difficulty=level)
-                    for level in levels
-                ]
-                drawn[domain] = [
-                    TaskSubmitted(task=msgspec.structs.replace(item.task, batch=BATCH))
-                    for row in zip(*pools, strict=True)
-                    for item in row
-                ]
-                drawn[domain].reverse()
-            submitted = drawn[domain].pop()
-            yield Outgoing(
-                topic=TASKS.name, event=submitted, key=domain, id=event_id("TaskSubmitted", submitted.task.id)
-            )
+    def _next(self, domain: str) -> Outgoing:
+        """The next training task of a domain; a restarted run sends the same ones again, which changes nothing."""
+        waiting = self._drawn.setdefault(domain, [])
+        if not waiting:
+            levels = self._config.training.difficulties
+            seed = chunk_seed(self._config.seed, self._submitted[domain] // self._chunk)
+            pools = [
+                self._catalog.sample(
+                    domain, split="train", seed=seed, count=self._chunk // len(levels), difficulty=level
+                )
+                for level in levels
+            ]
+            waiting += [
+                TaskSubmitted(task=msgspec.structs.replace(item.task, batch=BATCH))
+                for row in zip(*pools, strict=True)
+                for item in row
+            ]
+            waiting.reverse()
+        self._submitted[domain] += 1
+        submitted = waiting.pop()
+        return Outgoing(
+            topic=TASKS.name, event=submitted, key=domain, id=event_id("TaskSubmitted", submitted.task.id)
+        )
 
     def _turn(self, phase: Phase) -> None:
         elapsed = self._elapsed()

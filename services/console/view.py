@@ -42,6 +42,8 @@ class View(msgspec.Struct):
     workers: dict[str, Beat] = {}
     evaluations: dict[str, EvaluationFinished] = {}
     losses: int = 0
+    begun: Counter[str] = msgspec.field(default_factory=Counter)
+    """By domain: training tasks, sub-tasks aside, that had their first lease."""
 
     def live(self) -> Counter[str]:
         """Live tasks by state."""
@@ -73,12 +75,16 @@ def observe(view: View, event: Event, at: float) -> None:
                 view.states[event.task_id] = event.state
             if known is not None and event.state == "backoff" and event.losses:
                 view.losses += 1
+            if known in {None, "ready"} and event.attempt == 1 and event.state != "ready":
+                view.begun[event.domain] += event.purpose == "train" and not event.parent
         case TrajectoryVerified():
             view.outcomes[event.verdict.outcome if event.content else "abandoned"] += 1
             view.cached += event.cached
             view.verdict_times.append(at)
         case CheckpointPublished():
             _advance(view, event)
+        case WorkerHeartbeat(ended=how) if how:
+            view.workers.pop(event.worker, None)
         case WorkerHeartbeat():
             view.workers[event.worker] = Beat(at=at, heartbeat=event)
         case EvaluationFinished():

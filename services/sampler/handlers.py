@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 
 from schemas.assignments import AttemptAssigned, AttemptRevoked
 from schemas.heartbeats import Released
 from schemas.trajectories import BlobRef
-from services.runtime import telemetry
+from schemas.verdicts import clip
+from services.runtime import faults, telemetry
 from services.runtime.blobs import INLINE_LIMIT, Blobs
 from services.runtime.consumer import Done
 from services.runtime.producer import Outgoing, Producer
@@ -27,7 +29,15 @@ from services.sampler.spans import Assembly
 from services.sampler.tokenizer import Tokenizer
 from services.sampler.versions import Versions
 
+MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|cannot allocate memory", re.IGNORECASE)
+"""How engines and operating systems say that there was not enough."""
+Ending = Literal["finished", "abandoned", "killed"]
 log = logging.getLogger(__name__)
+
+
+def blamed(detail: str, running: int) -> Ending:
+    """How a group ended that the engine failed with; of several groups nobody knows whose doing a lack of memory was."""
+    return "killed" if running == 1 and MEMORY.search(detail) else "abandoned"
 
 
 class Desk:
@@ -59,7 +69,14 @@ class Desk:
 
     def handle(self, record: Record, done: Done) -> None:
         """One record of the assignments topic; it is done as soon as its lease is held, for an offset is not a lease."""
-        match record.event:
+        event = record.event
+        if isinstance(event, AttemptAssigned | AttemptRevoked) and not self._intake.fence.passes(
+            record.partition, event.shard, event.epoch
+        ):
+            log.warning("lease %s is of a scheduler that was replaced and is ignored", event.lease_id)
+            done()
+            return
+        match event:
             case AttemptAssigned() as assigned:
                 self._offer(record, assigned, done)
                 self.pump()
@@ -102,6 +119,7 @@ class Desk:
         now = time.time()
         match self._intake.offer(assigned, now, record.envelope.occurred_at):
             case "taken":
+                faults.at("sampler:after-lease")
                 self._arrived[assigned.lease_id] = (now, record.envelope.traceparent)
                 done()
             case "full":  # the record stays unfinished, and the consumer's window bounds how many there are
@@ -133,20 +151,26 @@ class Desk:
         task.add_done_callback(self._groups.discard)
 
     async def _abandon(
-        self, assigned: AttemptAssigned, indices: range | list[int], reason: emit.Reason, detail: str
+        self,
+        assigned: AttemptAssigned,
+        indices: range | list[int],
+        reason: emit.Reason,
+        detail: str,
+        *,
+        how: Ending = "abandoned",
     ) -> None:
         _, traceparent = self._arrived.get(assigned.lease_id, (0.0, ""))
         await self._producer.emit(
             *(emit.abandoned(assigned, index, reason, detail, traceparent) for index in indices)
         )
         self.abandoned += len(indices)
-        self._release(assigned, "abandoned")
+        self._release(assigned, how, detail)
 
-    def _release(self, assigned: AttemptAssigned, how: str) -> None:
+    def _release(self, assigned: AttemptAssigned, how: Ending, detail: str = "") -> None:
         self._arrived.pop(assigned.lease_id, None)
         self._ending.pop(assigned.lease_id, None)
         self.released.append(
-            Released(lease_id=assigned.lease_id, reason="finished" if how == "finished" else "abandoned")
+            Released(lease_id=assigned.lease_id, reason=how, detail=clip(detail) if how == "killed" else "")
         )
         self.wake.set()
         while self._overflow and not self._intake.full() and not self.draining:
@@ -165,6 +189,7 @@ class Desk:
     async def _group(self, assigned: AttemptAssigned) -> None:
         left = set(range(assigned.group_size))
         reason: emit.Reason = "engine"
+        how: Ending = "abandoned"
         detail = ""
         _, traceparent = self._arrived[assigned.lease_id]
         with telemetry.span(
@@ -181,11 +206,12 @@ class Desk:
                 reason, detail = "too_long", str(error)
             except EngineError as error:
                 detail = str(error)
+                how = blamed(detail, self._intake.running())
             if left:
                 span.fail(f"{reason}: {detail}")
         self._intake.end(assigned.lease_id)
         if left:
-            await self._abandon(assigned, sorted(left), reason, detail)
+            await self._abandon(assigned, sorted(left), reason, detail, how=how)
         else:
             self._release(assigned, "finished")
 
@@ -198,6 +224,7 @@ class Desk:
         arrived, _ = self._arrived[assigned.lease_id]
         async with aclosing(self._driver.generate(request)) as stream:
             async for segments in stream:
+                faults.at("sampler:mid-generation")
                 now = time.time()
                 outgoing: list[Outgoing] = []
                 ended: list[int] = []

@@ -11,6 +11,7 @@ from typing import Literal
 
 from schemas.assignments import AttemptAssigned
 from schemas.tasks import PolicyRef
+from services.runtime.fence import EpochFence
 from services.runtime.leases import LeaseTable
 
 REMEMBERED = 16_384
@@ -64,6 +65,7 @@ class Intake:
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._ended: OrderedDict[str, None] = OrderedDict()
         self._leases = LeaseTable()
+        self.fence = EpochFence()
         self._refused: dict[tuple[int, str], str] = {}
         self.current: PolicyRef | None = None
         """In the engine; an empty digest stands for the base from the configuration, before its publication."""
@@ -76,12 +78,15 @@ class Intake:
         lease_id = assigned.lease_id
         if lease_id in self._held or lease_id in self._ended:
             return "duplicate"
-        if assigned.lease_expires_at <= now:
+        if not assigned.lease_s and assigned.lease_expires_at <= now:
             return "expired"
         if len(self._held) >= self._capacity:
             return "full"
-        self._held[lease_id] = _Held(assigned, max(0.0, assigned.lease_expires_at - sent_at))
-        self._leases.take(lease_id, assigned.lease_expires_at)
+        # The length and our own clock where it is said: the scheduler's clock may be wrong, and a lease that ran out
+        # before it arrived is followed by its revocation in the same partition.
+        lease_s = assigned.lease_s or max(0.0, assigned.lease_expires_at - sent_at)
+        self._held[lease_id] = _Held(assigned, lease_s)
+        self._leases.take(lease_id, now + lease_s if assigned.lease_s else assigned.lease_expires_at)
         return "taken"
 
     def end(self, lease_id: str) -> bool:

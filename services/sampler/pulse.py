@@ -107,6 +107,7 @@ class Pulse:
             "running": float(driver.running()),
             "groups": float(source.intake.running()),
             "waiting": float(len(source.intake.waiting())),
+            "fenced": float(source.intake.fence.dropped),
             "loads": float(stats.loads),
             "load_s": stats.load_s,
             "canary_difference": source.versions.difference,

@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from schemas.tasks import PolicyRef
+from services.runtime import faults
 from services.runtime.errors import Unavailable
 from services.trainer.assemble import Saved
 from services.trainer.canary import Canary
@@ -175,7 +176,9 @@ class Store:
                 _sync(path)
             # A folder of that name is one that was passed over: a version that loads is never written again.
             _remove(target)
+            faults.at("trainer:before-rename")
             scratch.rename(target)
+            faults.at("trainer:after-rename")
             _sync(self.root)
             self._prune(version)
         except OSError as error:

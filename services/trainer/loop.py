@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from services.runtime import telemetry
+from services.runtime import faults, telemetry
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.producer import Outgoing
 from services.runtime.wire import Record
@@ -164,8 +164,10 @@ class Loop:
 
     async def _publish(self, metrics: Mapping[str, float]) -> None:
         record = self._session.record
+        faults.at("trainer:before-event")
         await self._writer.emit(
             handlers.published(
                 record.run, self._session.policy, final=record.final, metrics=metrics, groups=record.groups
             )
         )
+        faults.at("trainer:after-event")

@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from schemas.cards import Card, parse_card
-from services.console.feed import chunk_seed, due, interleave
+from services.console.feed import chunk_seed, due, interleave, lacking
 
 
 def card(name: str, weight: float = 1.0) -> Card:
@@ -46,3 +46,22 @@ def test_the_backlog_grows_with_the_version_and_ends_with_the_run() -> None:
     assert tasks(0) == 12
     assert tasks(5) == 32
     assert tasks(9) == tasks(10) == 48
+
+
+def test_the_feed_follows_what_was_begun() -> None:
+    cards = [card("a", 3.0), card("b", 1.0)]
+    assert Counter(lacking(cards, {}, {}, backlog=8)) == {"a": 6, "b": 2}
+    sent = {"a": 6, "b": 2}
+    assert list(lacking(cards, {}, sent, backlog=8)) == []
+    assert Counter(lacking(cards, {"b": 2, "a": 1}, sent, backlog=8)) == {"a": 1, "b": 2}
+
+
+def test_every_domain_has_a_task_ready_however_small_its_weight() -> None:
+    assert Counter(lacking([card("a", 1000.0), card("b", 0.01)], {}, {}, backlog=10))["b"] == 1
+
+
+def test_a_restarted_feed_submits_what_it_had_submitted() -> None:
+    cards = [card("a"), card("b")]
+    begun = {"a": 40, "b": 3}
+    again = Counter(lacking(cards, begun, {}, backlog=8))
+    assert again == {"a": 44, "b": 7}

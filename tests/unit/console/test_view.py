@@ -27,6 +27,26 @@ def test_live_tasks_are_counted_by_their_newest_state_and_ended_ones_once() -> N
     assert view.ended == {"succeeded": 1}
 
 
+def test_a_training_task_is_begun_once_whatever_its_retries() -> None:
+    view = View()
+    for attempt, phase in (
+        (0, "ready"),
+        (1, "leased"),
+        (1, "running"),
+        (1, "backoff"),
+        (1, "ready"),
+        (2, "leased"),
+    ):
+        event = TaskState(task_id="a", domain="d", purpose="train", state=phase, attempt=attempt)  # type: ignore[arg-type]
+        observe(view, event, 1.0)
+    observe(view, TaskState(task_id="b", domain="d", purpose="train", state="succeeded", attempt=1), 1.0)
+    observe(view, TaskState(task_id="c", domain="d", purpose="eval", state="leased", attempt=1), 1.0)
+    observe(
+        view, TaskState(task_id="e", domain="d", purpose="train", state="leased", attempt=1, parent="a"), 1.0
+    )
+    assert view.begun["d"] == 2
+
+
 def test_the_curve_follows_checkpoints_and_workers_their_heartbeats() -> None:
     view = View()
     for version in range(3):

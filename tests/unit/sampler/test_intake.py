@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from schemas.assignments import AttemptAssigned
 from schemas.tasks import PolicyRef, Sampling, Task
 from services.sampler.intake import Action, Intake, Reject, Start, Switch
@@ -181,3 +183,14 @@ def test_a_newer_version_with_the_same_weights_is_another_version() -> None:
     assert intake.decide(0.0) == [Switch(same)]
     intake.loaded(same)
     assert intake.decide(0.0) == []
+
+
+def test_a_lease_with_a_length_holds_whatever_the_wrong_clock_of_the_scheduler_says() -> None:
+    intake = Intake(slots=2, capacity=2)
+    month = 30 * 86_400.0
+    past = msgspec.structs.replace(assigned("a", expires=1000.0 - month), lease_s=30.0)
+    future = msgspec.structs.replace(assigned("b", expires=1000.0 + month), lease_s=30.0)
+    assert intake.offer(past, 1000.0, 1000.0 - month) == "taken"
+    assert intake.offer(future, 1000.0, 1000.0) == "taken"
+    assert intake._leases.live(1029.0) == ["a", "b"]
+    assert intake._leases.live(1030.0) == []
