@@ -19,7 +19,8 @@ from services.scheduler.failures import Fault, missed, passed, unmeasured
 from services.scheduler.moves import conclude, free_slot, revoke, take
 from services.scheduler.order import observe
 from services.scheduler.policies import Policies
-from services.scheduler.state import ACTIVE, HELD, Progress, Result, State, TaskEntry
+from services.scheduler.records import ACTIVE, HELD, Progress, Result, TaskEntry
+from services.scheduler.state import State
 
 
 def verified(state: State, policies: Policies, event: TrajectoryVerified, now: float) -> list[Effect]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from schemas.cards import Ladder, Retry, Step, rungs
 from schemas.ids import derive
 from schemas.tasks import Purpose, Task
-from services.scheduler.state import Domain, State
+from services.scheduler.records import Domain
+from services.scheduler.state import State
 
 WINDOW = 8
 """Results on a rung that are remembered."""

@@ -15,11 +15,13 @@ from schemas.tasks import Purpose
 from services.scheduler.admission import train_allowance
 from services.scheduler.cohorts import Ledger, limited, limits_of, used
 from services.scheduler.effects import Assign, Effect
+from services.scheduler.lanes import Board, Key
 from services.scheduler.moves import take
 from services.scheduler.order import NOTHING, charge, rank_of
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import Free, verifiable
-from services.scheduler.state import Board, Key, State, TaskEntry, head
+from services.scheduler.records import TaskEntry
+from services.scheduler.state import State, head
 
 CLASSES: tuple[Purpose, ...] = ("eval", "train")
 

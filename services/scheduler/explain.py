@@ -12,11 +12,13 @@ from services.scheduler.attempts import last_moment
 from services.scheduler.cohorts import limits_of, spare, used
 from services.scheduler.degrade import first_rung, next_level
 from services.scheduler.join import Child
+from services.scheduler.lanes import Board
 from services.scheduler.moves import family
 from services.scheduler.order import fair_key, rank, weight_of
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import Free, gives_credits, room, verifiable
-from services.scheduler.state import HELD, Board, Ended, State, TaskEntry
+from services.scheduler.records import HELD, Ended, TaskEntry
+from services.scheduler.state import State
 
 _task = msgspec.msgpack.Decoder(Task)
 

@@ -32,8 +32,9 @@ from services.scheduler.effects import Derive, Effect
 from services.scheduler.machine import Happening
 from services.scheduler.moves import take
 from services.scheduler.policies import Policies
+from services.scheduler.records import HELD, TaskEntry
 from services.scheduler.retry import backoff
-from services.scheduler.state import HELD, State, TaskEntry
+from services.scheduler.state import State
 
 Fault = Literal["lost", "death", "killed", "timeout", "drained"]
 _task = msgspec.msgpack.Decoder(Task)

@@ -23,7 +23,8 @@ from services.scheduler.moves import (
 )
 from services.scheduler.order import estimate, virtual_deadline
 from services.scheduler.policies import Policies
-from services.scheduler.state import Ended, State, TaskEntry, place
+from services.scheduler.records import Ended, TaskEntry
+from services.scheduler.state import State, place
 
 LARGEST_TASK = 262_144
 """Bytes of a task: it is kept in memory, in the projection and in each assignment."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from services.scheduler.state import ACTIVE, HELD, State, TaskEntry
+from services.scheduler.records import ACTIVE, HELD, TaskEntry
+from services.scheduler.state import State
 
 
 def invariant(state: State) -> list[str]:

@@ -18,9 +18,10 @@ from services.runtime.producer import Outgoing, Producer
 from services.runtime.wire import Record
 from services.scheduler.fold import Batch, Input
 from services.scheduler.policies import Policies
+from services.scheduler.records import Meta
 from services.scheduler.settings import JOURNAL, ORDER
 from services.scheduler.shards import concerning
-from services.scheduler.state import Meta, State
+from services.scheduler.state import State
 
 
 class Fenced(Unavailable):

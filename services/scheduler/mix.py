@@ -17,7 +17,8 @@ from functools import lru_cache
 from services.scheduler.order import estimate
 from services.scheduler.policies import Policies
 from services.scheduler.powers import exp2
-from services.scheduler.state import Domain, Evidence, State, TaskEntry
+from services.scheduler.records import Domain, Evidence, TaskEntry
+from services.scheduler.state import State
 
 MEMORY = 8
 """Groups that the running averages of a domain remember; shorter than what the floor gives it in a run."""

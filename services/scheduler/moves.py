@@ -13,7 +13,8 @@ from services.scheduler.join import Child, joined
 from services.scheduler.machine import Happening, after
 from services.scheduler.order import billed, charge
 from services.scheduler.policies import Policies
-from services.scheduler.state import HELD, Ended, State, TaskEntry, lift, shift
+from services.scheduler.records import HELD, Ended, TaskEntry
+from services.scheduler.state import State, lift, shift
 
 
 def take(

@@ -14,7 +14,8 @@ from functools import lru_cache
 from schemas.cards import Deadline
 from services.scheduler.policies import Policies
 from services.scheduler.powers import exp2
-from services.scheduler.state import Domain, Share, State, TaskEntry
+from services.scheduler.records import Domain, Share, TaskEntry
+from services.scheduler.state import State
 
 WINDOW = 33
 """Attempts whose service seconds the rolling median looks at."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from services.scheduler.cohorts import NO_LIMIT, limits_of, spare, used
 from services.scheduler.policies import Policies
-from services.scheduler.state import State, TaskEntry, Worker
+from services.scheduler.records import TaskEntry, Worker
+from services.scheduler.state import State
 
 
 def gives_credits(worker: Worker, policies: Policies, now: float) -> bool:

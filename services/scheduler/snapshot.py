@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from schemas.ids import digest
-from services.scheduler.state import Domain, Ended, Meta, State, TaskEntry, Worker, place
+from services.scheduler.records import Domain, Ended, Meta, TaskEntry, Worker
+from services.scheduler.state import State, place
 
 FOLD_VERSION = 4
 """Raised when the fold or its records change meaning; a snapshot of another version is discarded and rebuilt from the log."""

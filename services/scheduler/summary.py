@@ -14,7 +14,8 @@ from services.scheduler.admission import train_allowance
 from services.scheduler.order import estimate, fair_key, weight_of
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import free_slots, gives_credits, room
-from services.scheduler.state import HELD, State
+from services.scheduler.records import HELD
+from services.scheduler.state import State
 
 PHASES: tuple[TaskPhase, ...] = ("ready", "leased", "running", "verifying", "backoff", "waiting")
 """Live states that are always told, also when no task is in them."""

@@ -11,7 +11,8 @@ from services.scheduler.effects import Effect
 from services.scheduler.intake import LONGEST_LABEL
 from services.scheduler.moves import announce_ended, free_slot, record_end, revoke, settle, take
 from services.scheduler.policies import Policies
-from services.scheduler.state import ACTIVE, HELD, Ended, State, TaskEntry
+from services.scheduler.records import ACTIVE, HELD, Ended, TaskEntry
+from services.scheduler.state import State
 
 CLOSED = 1000
 """Cancelled batches that are remembered, the newest ones; those of older ones that come so late are admitted."""

@@ -6,7 +6,8 @@ from schemas.heartbeats import WorkerHeartbeat
 from services.scheduler.attempts import gone, released, renewed
 from services.scheduler.effects import Effect
 from services.scheduler.policies import Policies
-from services.scheduler.state import HELD, State, TaskEntry, Worker
+from services.scheduler.records import HELD, TaskEntry, Worker
+from services.scheduler.state import State
 
 
 def heartbeat(

@@ -30,8 +30,9 @@ from services.scheduler.fold import Batch, Input, fold, step, tick
 from services.scheduler.invariants import invariant
 from services.scheduler.policies import Policies, Policy
 from services.scheduler.quotas import free_slots
+from services.scheduler.records import HELD
 from services.scheduler.snapshot import restore, snapshot
-from services.scheduler.state import HELD, State
+from services.scheduler.state import State
 
 TABLE = Policies(
     domains={

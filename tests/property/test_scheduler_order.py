@@ -29,8 +29,9 @@ from services.scheduler.effects import Assign
 from services.scheduler.fold import Batch, Input, fold, step, tick
 from services.scheduler.invariants import invariant
 from services.scheduler.policies import Policies, Policy
+from services.scheduler.records import HELD
 from services.scheduler.snapshot import restore, snapshot
-from services.scheduler.state import HELD, State
+from services.scheduler.state import State
 
 CAP = 60.0
 LONG = Timeouts(lease_s=1e6, attempt_s=1e6)

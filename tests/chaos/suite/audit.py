@@ -28,8 +28,9 @@ from services.scheduler.invariants import invariant
 from services.scheduler.journal import batch_of, ordered
 from services.scheduler.outbox import outbox
 from services.scheduler.policies import Policies
+from services.scheduler.records import ACTIVE, HELD
 from services.scheduler.snapshot import snapshot
-from services.scheduler.state import ACTIVE, HELD, State
+from services.scheduler.state import State
 from tests.chaos.suite.log import Log
 
 MOST = 40

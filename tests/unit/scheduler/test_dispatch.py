@@ -8,7 +8,7 @@ from services.scheduler.admission import allowance
 from services.scheduler.order import decayed, virtual_deadline
 from services.scheduler.policies import Policies, Policy
 from services.scheduler.quotas import free_slots
-from services.scheduler.state import Share
+from services.scheduler.records import Share
 
 if TYPE_CHECKING:
     from tests.unit.scheduler.conftest import Bench

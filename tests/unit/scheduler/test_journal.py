@@ -7,7 +7,7 @@ import pytest
 
 from schemas.journal import BatchFolded, Range
 from services.scheduler.journal import Fenced, Gap, Journal, counts, moved, outgoing, same_division
-from services.scheduler.state import Meta
+from services.scheduler.records import Meta
 from services.scheduler.turns import steady_clock
 
 

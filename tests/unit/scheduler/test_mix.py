@@ -22,8 +22,9 @@ from services.scheduler.effects import Assign
 from services.scheduler.fold import fold, tick
 from services.scheduler.invariants import invariant
 from services.scheduler.policies import Policies, Policy, policies_of
+from services.scheduler.records import Domain, Evidence, Share
 from services.scheduler.snapshot import restore, snapshot
-from services.scheduler.state import Domain, Evidence, Share, State
+from services.scheduler.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from schemas.tasks import DomainPaused, TaskCancelled
+from services.scheduler.records import WAIT_BUCKETS
 from services.scheduler.snapshot import restore, snapshot
-from services.scheduler.state import WAIT_BUCKETS, State
+from services.scheduler.state import State
 from services.scheduler.summary import figures, waited_s
 
 if TYPE_CHECKING:
