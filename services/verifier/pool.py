@@ -24,10 +24,11 @@ from services.verifier.attempts import Ended
 from services.verifier.bounds import Bounds
 from services.verifier.breaker import Breaker
 from services.verifier.cache import Cache, Share, key
+from services.verifier.crew import Crew, sweep
 from services.verifier.frames import Request, encode
 from services.verifier.gate import HOLD_SHARE, Gate
-from services.verifier.hand import BOUNDS, COMMAND, START_S, Hand, WorkerLostError
-from services.verifier.jail import JailUnavailable, hierarchy, numbers, ownership
+from services.verifier.hand import BOUNDS, COMMAND, START_S, Hand
+from services.verifier.jail import JailUnavailable
 from services.verifier.jobs import COUNTED, Job, Judged
 from services.verifier.keep import Keep
 from services.verifier.line import Line
@@ -77,8 +78,7 @@ class Pool:
         self._keep, self._worker, self._handing_back = keep, worker, False
         self._line: Line[Job] = Line(slots, queue_limit)
         self._pending: dict[str, asyncio.Future[Judged]] = {}
-        self._hands = [Hand("", root, command, bounds) for _ in range(slots)]  # named by `start`
-        self._reserved: numbers.Reserved | None = None
+        self._crew = Crew(slots, root, command, bounds)
         self._loops: list[asyncio.Task[None]] = []
         self._discarding: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] | None = None
@@ -89,12 +89,12 @@ class Pool:
     @property
     def pids(self) -> list[int]:
         """Process ids of the workers that run."""
-        return [hand.pid for hand in self._hands if hand.pid]
+        return self._crew.pids
 
     @property
     def slots(self) -> int:
         """Jobs at a time."""
-        return len(self._hands)
+        return len(self._crew)
 
     @property
     def unfinished(self) -> int:
@@ -103,23 +103,13 @@ class Pool:
 
     async def start(self) -> None:
         """Start all workers. Raises JailUnavailable with one line if a slot cannot be made; nothing is left running then."""
-        self._reserved = numbers.reserve(self.slots)
-        for hand, number in zip(self._hands, self._reserved.numbers, strict=True):
-            hand.name = f"temper-v{os.getpid()}-{number}"
-        # All of them to the end, so that none is still being started when the others are ended.
-        started = await asyncio.gather(*(hand.start() for hand in self._hands), return_exceptions=True)
-        failures = [each for each in started if isinstance(each, BaseException)]
-        if failures:
+        try:
+            self.isolation = await self._crew.start()
+        except BaseException:
             await self.close()
-            first = min(failures, key=lambda each: isinstance(each, WorkerLostError))
-            if isinstance(first, WorkerLostError):
-                raise JailUnavailable(
-                    f"a verifier worker did not start: {first}; its log is above"
-                ) from first
-            raise first
-        self.isolation = next(str(each) for each in started)
+            raise
         self.failed = asyncio.get_running_loop().create_future()
-        self._loops = [asyncio.create_task(self._serve(hand)) for hand in self._hands]
+        self._loops = [asyncio.create_task(self._serve(hand)) for hand in self._crew]
 
     async def close(self) -> None:
         """End the workers; jobs without a verdict get an `infra` one."""
@@ -131,14 +121,11 @@ class Pool:
             self._finish(job, Judged(infra("the verifier was stopped"), settled=False))
         self._gate.leave()
         await asyncio.gather(*self._held)
-        await asyncio.gather(*(hand.close() for hand in self._hands))
-        if self._reserved is not None:
-            self._reserved.close()
-            self._reserved = None
+        await self._crew.close()
         if self._discarding:
             await asyncio.wait(self._discarding)
         if self.stats["workers_lost"]:
-            await asyncio.to_thread(_sweep)
+            await asyncio.to_thread(sweep)
 
     def stepwise(self, task: Task) -> bool:
         """Whether answers to `task` are judged stage by stage, each kept."""
@@ -153,7 +140,7 @@ class Pool:
     @property
     def numbers(self) -> tuple[int, ...]:
         """Numbers of the slots, while it runs."""
-        return self._reserved.numbers if self._reserved is not None else ()
+        return self._crew.numbers
 
     async def judge(self, task: Task, submission: bytes, follow: Follow | None = None) -> Judged:
         """The verdict on an answer. Waits while the queue is full.
@@ -435,11 +422,3 @@ def _nobody(_: Told) -> None:
 
 def _no_card(task: Task) -> Verdict:
     return infra(clip(f"no card describes the domain {task.domain}"))
-
-
-def _sweep() -> None:
-    """Remove what killed workers left; while a pool runs, their successors do that."""
-    try:
-        ownership.sweep(hierarchy.discover())
-    except (JailUnavailable, OSError) as error:
-        log.warning("what killed workers left is still there: %s", error)

@@ -367,7 +367,8 @@ def test_a_worker_is_replaced_after_so_many_answers_or_when_it_has_grown(drive: 
         return pids, judged, pool.stats["workers_recycled"]
 
     async def settled(pool: Pool) -> None:
-        while not pool.pids or pool._hands[0].answers >= 3 or pool._hands[0].memory_bytes > 1 << 20:  # noqa: ASYNC110
+        hand = next(iter(pool._crew))
+        while not pool.pids or hand.answers >= 3 or hand.memory_bytes > 1 << 20:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     (pids, judged, recycled), log = drive(scenario, recycle=3)
