@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import random
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from typing import Any, Self
 
 import msgspec
 
+from services.runtime.measures import describe_machine, positive
 from services.verifier.bench import cases, figures, overrun, peers
 from services.verifier.bench.groups import Groups
 from services.verifier.engine import jail_limits
@@ -194,28 +194,10 @@ def measure(rounds: int, parallel: int) -> dict[str, Any]:
             f"overrun.{name}_ms": figures.spread(late, share) for name, share in (("p50", 0.5), ("p99", 0.99))
         }
         found |= {f"leaked.{name}": figures.figure([float(count)], "left") for name, count in left.items()}
-        machine = describe_machine(parallel) | {"isolation": isolation, "cgroups": describe(bench.trees)}
+        machine = describe_machine(parallel=parallel) | {"isolation": isolation, "cgroups": describe(bench.trees)}
         heads = [cases.TRUE, *(case.name for case in cases.CASES), overrun.NAME, "leaked"]
         ordered = dict(sorted(found.items(), key=lambda item: heads.index(item[0].partition(".")[0])))
         return {"bench": "verifier", "machine": machine | {"absent_peers": absent}, "figures": ordered}
-
-
-def describe_machine(parallel: int) -> dict[str, Any]:
-    """What the figures depend on."""
-    models = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return {
-        "cpu": models[0] if models else platform.machine(),
-        "cores": os.cpu_count() or 1,
-        "parallel": parallel,
-        "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "load": round(os.getloadavg()[0], 1),
-    }
 
 
 def say(text: str) -> None:
@@ -244,11 +226,3 @@ def main(argv: Sequence[str]) -> int:
         return 130
     sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
     return 0
-
-
-def positive(text: str) -> int:
-    """A whole number of at least 1. Raises ValueError."""
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
