@@ -41,7 +41,8 @@ def records_of(effects: Iterable[Effect], catalog: Draws, *, epoch: int, seq: in
                 name = event_id("AttemptRevoked", event.lease_id, event.reason)
                 records.append(_out(f"assignments.{effect.pool}", event, effect.group_id, name, effect.trace))
             case Publish(event=event):
-                name = event_id("TaskState", event.task_id, epoch, seq, number)
+                # As unique as a digest of these, and there are three of them for each task.
+                name = f"{event.task_id}:{epoch}:{seq}:{number}"
                 records.append(_out("task-states", event, event.task_id, name, effect.trace))
             case Derive(parent=parent):
                 child = submission(effect, catalog)

@@ -25,6 +25,7 @@ from schemas.states import TERMINAL, TaskState
 from schemas.tasks import Task, TaskSubmitted
 from schemas.verdicts import Part, scored
 from services.runtime import topics
+from services.runtime.fence import EpochFence
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.reader import LogReader
 
@@ -141,6 +142,7 @@ class World:
         )
         self.hold_s = hold_s
         self.assigned: dict[str, AttemptAssigned] = {}
+        self.fence = EpochFence()
         self.copies: Counter[str] = Counter()
         self.epochs: list[tuple[float, int]] = []
         self.states: dict[str, TaskState] = {}
@@ -216,6 +218,9 @@ class World:
                 for record in await self.reader.poll(0.02):
                     event = record.event
                     if isinstance(event, TaskState):
+                        # What a replaced scheduler wrote too late is for no observer.
+                        if not self.fence.passes(record.partition, event.shard, event.epoch):
+                            continue
                         first = self.states.get(event.task_id)
                         if event.state in TERMINAL and (first is None or first.state not in TERMINAL):
                             self.ends[event.task_id] += 1
