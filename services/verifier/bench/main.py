@@ -194,7 +194,10 @@ def measure(rounds: int, parallel: int) -> dict[str, Any]:
             f"overrun.{name}_ms": figures.spread(late, share) for name, share in (("p50", 0.5), ("p99", 0.99))
         }
         found |= {f"leaked.{name}": figures.figure([float(count)], "left") for name, count in left.items()}
-        machine = describe_machine(parallel=parallel) | {"isolation": isolation, "cgroups": describe(bench.trees)}
+        machine = describe_machine(parallel=parallel) | {
+            "isolation": isolation,
+            "cgroups": describe(bench.trees),
+        }
         heads = [cases.TRUE, *(case.name for case in cases.CASES), overrun.NAME, "leaked"]
         ordered = dict(sorted(found.items(), key=lambda item: heads.index(item[0].partition(".")[0])))
         return {"bench": "verifier", "machine": machine | {"absent_peers": absent}, "figures": ordered}
