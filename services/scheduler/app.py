@@ -131,10 +131,6 @@ async def _share(desk: Desk, lifecycle: Lifecycle, tasks: asyncio.TaskGroup) -> 
         running = [task for task in working.values() if not task.done()]
         await asyncio.wait({changed, stopping, *running}, return_when=asyncio.FIRST_COMPLETED)
         changed.cancel()
-        if any(task.done() for task in running):
-            await asyncio.sleep(
-                0.05
-            )  # a shard that ended because it was given away is not begun again at once
     stopping.cancel()
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(asyncio.gather(*working.values(), return_exceptions=True), HANDOVER_S)

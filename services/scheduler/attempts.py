@@ -152,7 +152,7 @@ def gone(
     named = set(kept)
     held = [
         entry
-        for entry in state.live.values()
+        for entry in map(state.live.__getitem__, state.leases.values())
         if entry.worker == worker and entry.state in HELD and entry.lease_id not in named
     ]
     fault: Fault = "killed" if how == "memory" and len(held) == 1 else "death"

@@ -17,7 +17,7 @@ from services.scheduler.cohorts import Ledger, limited, limits_of, used
 from services.scheduler.effects import Assign, Effect
 from services.scheduler.lanes import Board, Key
 from services.scheduler.moves import take
-from services.scheduler.order import NOTHING, charge, rank_of
+from services.scheduler.order import charge, rank
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import Free, verifiable
 from services.scheduler.records import TaskEntry
@@ -74,11 +74,7 @@ def _key(state: State, policies: Policies, board: Board, purpose: Purpose, domai
         if wanted > limits.most:
             return None
         borrows = int(bool(limits.cohort) and wanted > limits.nominal)
-    share = None if record is None else record.shares.get(purpose)
-    if record is None or share is None:
-        return borrows, *NOTHING, domain
-    weight = policies.of(domain).weight * record.mix
-    return borrows, *rank_of(share, weight, policies.half_life_s), domain
+    return borrows, *rank(state, policies, domain, purpose), domain
 
 
 class _Serve:

@@ -125,8 +125,18 @@ class Ownership(ConsumerRebalanceListener):  # type: ignore[misc]
         return self.owns(shard)
 
     async def settled(self) -> None:
-        """Wait out a rebalance."""
-        await self._settled.wait()
+        """Wait out a rebalance.
+
+        Raises:
+            Unavailable: it does not end.
+        """
+        longest = JOIN_S + 2 * self._session_s
+        try:
+            await asyncio.wait_for(self._settled.wait(), longest)
+        except TimeoutError as error:
+            raise Unavailable(
+                f"group {self._group}: shards have been changing hands for {longest:.0f} s; is the broker well?"
+            ) from error
 
     def enter(self) -> None:
         """A turn begins: a rebalance waits for its end, for a moment."""

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import batched
 
 from schemas.journal import BatchFolded
@@ -35,6 +35,10 @@ AHEAD = 1000
 """Journal entries in one read."""
 
 
+Source = Callable[[], Awaitable[Mapping[str, bytes]]]
+"""Gives the fields of a snapshot in the form in which Redis holds them, empty without any; asked only when it is its turn."""
+
+
 class Recovery:
     """Follows the journal of one shard with a state of its own."""
 
@@ -55,8 +59,8 @@ class Recovery:
         self.came_from = "the log"
         """What the state was restored from."""
 
-    async def start(self, *snapshots: Mapping[str, bytes]) -> None:
-        """Connect, and stand where the newest of these snapshots that can be used ends; without any, at the log's beginning.
+    async def start(self, *sources: Source) -> None:
+        """Connect, and stand where the first of these snapshots ends that can be gone on from; else at the log's beginning.
 
         Raises:
             Unavailable: no broker answers, or a topic is missing.
@@ -66,17 +70,27 @@ class Recovery:
         self._journal = self._at({self._name: 0})
         await self._journal.start()
         end = (await self._journal.end_offsets())[self._name]
-        offset = 0
-        for fields in sorted((found for found in snapshots if found), key=_journal_of, reverse=True):
-            adopted = await self._adopt(fields, end)
-            if adopted is not None:
-                offset = adopted
-                break
-        if offset:
-            await self._journal.stop()
-            self._journal = self._at({self._name: offset})
-            await self._journal.start()
-        self._complete(offset)
+        for source in sources:
+            fields = await source()
+            offset = await self._adopt(fields, end) if fields else None
+            if offset is None:
+                continue
+            missing = self._missing(offset)
+            if missing:
+                log.warning("a snapshot is older than the log and is not used: %s", missing)
+                self.state, self.came_from = State(), "the log"
+                continue
+            if offset:
+                await self._journal.stop()
+                self._journal = self._at({self._name: offset})
+                await self._journal.start()
+            return
+        missing = self._missing(0)
+        if missing:
+            raise Gap(
+                f"the log does not hold what the state is to be rebuilt from: {missing} and no snapshot is newer; "
+                "restore Redis or the blob store, or begin a new log with another TEMPER_PREFIX"
+            )
 
     async def stop(self) -> None:
         """Disconnect."""
@@ -186,23 +200,16 @@ class Recovery:
         self.came_from = "a snapshot"
         return offset
 
-    def _complete(self, offset: int) -> None:
-        """Refuse a log that no longer holds what comes next.
-
-        Raises:
-            Gap: it does not.
-        """
+    def _missing(self, offset: int) -> str:
+        """What the log no longer holds of what comes after the state and `offset` of the journal; empty if it holds all."""
         needed = {self._name: offset} | {
             name: self.state.meta.offsets.get(name, 0) for name in self._inputs.beginnings
         }
         begins = self._inputs.beginnings | self._journal.beginnings
         for name, first in sorted(needed.items()):
             if begins[name] > first:
-                raise Gap(
-                    f"the log does not hold what the state is to be rebuilt from: {name} begins at offset {begins[name]}, "
-                    f"{first} is needed and no snapshot is newer; restore Redis or the blob store, or begin a new log "
-                    "with another TEMPER_PREFIX"
-                )
+                return f"{name} begins at offset {begins[name]}, {first} is needed"
+        return ""
 
     def _at(self, start: Mapping[str, int]) -> LogReader:
         return LogReader(self._kafka, self._prefix, [JOURNAL], start=start, partition=self._policies.shard)

@@ -7,7 +7,7 @@ import gc
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -95,13 +95,14 @@ async def _incarnation(desk: Desk, shard: int, stop: asyncio.Event) -> None:
             asyncio.create_task(keeper, name=name)
             for name, keeper in (
                 ("snapshots", _durable(desk, policies, turns, projection)),
-                ("retention", Retention(process, policies).run() if shard == 0 else _nothing()),
+                ("retention", Retention(process, policies).run()),
             )
+            if name != "retention" or shard == 0  # what all shards read, one deletes
         ]
         try:
             await reader.start()
             desk.ready()
-            await _turn(desk, shard, turns, stop)
+            await _turn(desk, shard, turns, stop, keepers)
             await turns.end()
         finally:
             await _cancel(keepers)
@@ -120,16 +121,18 @@ async def recover(
         Unavailable: the broker fails, or the log does not hold what is needed.
     """
     started = time.monotonic()
+
+    async def projected() -> Mapping[str, bytes]:
+        try:
+            return await store.load()
+        except Unavailable as error:
+            log.warning("%s: rebuilding from the log, or from a snapshot in the blob store", error)
+            return {}
+
     gc.disable()  # a million new objects, none of them garbage: looking through them again and again is half the time
     recovery = Recovery(process.kafka, process.prefix, policies)
     try:
-        try:
-            projected = await store.load()
-        except Unavailable as error:
-            log.warning("%s: rebuilding from the log", error)
-            projected = {}
-        durable = {} if projected else await newest(process, policies, blobs)
-        await recovery.start(projected, durable)
+        await recovery.start(projected, lambda: newest(process, policies, blobs))
         await recovery.follow()
         await recovery.claim(journal, policies.run)
     except BaseException:
@@ -193,7 +196,10 @@ async def _begin(
     return turns, reader, projection
 
 
-async def _turn(desk: Desk, shard: int, turns: Turns, stop: asyncio.Event) -> None:
+async def _turn(
+    desk: Desk, shard: int, turns: Turns, stop: asyncio.Event, keepers: Sequence[asyncio.Task[None]]
+) -> None:
+    """Turn after turn, while the shard is ours. A keeper that failed ends this too: it meets what is expected by itself."""
     ownership = desk.ownership
     worker = desk.process.worker if desk.policies.shards == 1 else f"{desk.process.worker}/{shard}"
     started_at, beat_at = time.time(), float("-inf")
@@ -211,6 +217,9 @@ async def _turn(desk: Desk, shard: int, turns: Turns, stop: asyncio.Event) -> No
         desk.beat()
         if time.monotonic() - beat_at >= HEARTBEAT_S:
             beat_at = time.monotonic()
+            for keeper in keepers:
+                if keeper.done():
+                    keeper.result()
             await turns.heartbeat(worker, os.getpid(), started_at)
         await asyncio.sleep(0)
 
@@ -218,10 +227,6 @@ async def _turn(desk: Desk, shard: int, turns: Turns, stop: asyncio.Event) -> No
 async def _durable(desk: Desk, policies: Policies, turns: Turns, projection: Projection) -> None:
     durable = Durable(desk.blobs, desk.producer, policies, projection, turns)
     await durable.run(desk.process.config.scheduler.snapshot_s, desk.process.config.scheduler.snapshots)
-
-
-async def _nothing() -> None:
-    return
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -56,14 +56,6 @@ def snapshot(state: State) -> dict[str, bytes]:
     return fields
 
 
-def take_changes(state: State) -> dict[str, bytes | None]:
-    """Fields that changed since the last call, None where a field is gone; `meta` is always among them."""
-    changes = encode_fields(state, sorted(state.changed))
-    changes["meta"] = encode_meta(state)
-    state.changed.clear()
-    return changes
-
-
 def encode_fields(state: State, names: Iterable[str]) -> dict[str, bytes | None]:
     """These fields as they are now, None where one is gone."""
     changes: dict[str, bytes | None] = {}

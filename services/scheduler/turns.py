@@ -16,6 +16,7 @@ from schemas.ids import event_id
 from schemas.journal import BatchFolded
 from services.runtime import faults
 from services.runtime.catalog import Catalog
+from services.runtime.errors import Unavailable
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.reader import LogReader
 from services.runtime.wire import Record
@@ -159,9 +160,14 @@ class Turns:
         Raises:
             Unavailable: the effects are not acknowledged.
         """
-        async with asyncio.timeout(STOP_S):
-            await self._confirmed()
-            await self._projection.finish(self._journal.position)
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self._confirmed()
+                await self._projection.finish(self._journal.position)
+        except TimeoutError as error:
+            raise Unavailable(
+                f"shard {self._policies.shard} was left after {STOP_S:.0f} s without its last write; a successor completes it"
+            ) from error
 
     async def heartbeat(self, worker: str, pid: int, started_at: float) -> None:
         """Tell observers how the queue stands.

@@ -27,6 +27,7 @@ from services.scheduler.retention import Retention, needed
 from services.scheduler.settings import redis_key
 from services.scheduler.shard import recover
 from services.scheduler.snapshot import snapshot
+from services.scheduler.state import State
 from services.scheduler.store import Store
 
 if TYPE_CHECKING:
@@ -51,7 +52,17 @@ def process_of(kafka: str, redis_url: str, prefix: str, folder: Path, **schedule
     )
 
 
-def test_a_lost_redis_needs_no_log_before_the_snapshot(kafka: str, redis_url: str, tmp_path: Path) -> None:
+async def put(store: Store, fields: dict[str, bytes], journal: int) -> None:
+    """Have Redis hold this."""
+    await store.begin()
+    await store.build(fields)
+    await store.adopt({"meta": fields["meta"]}, epoch=0, seq=0, journal=journal)
+
+
+@pytest.mark.parametrize("redis", ["lost", "of another version", "an old copy"])
+def test_a_redis_that_is_of_no_use_needs_no_log_before_the_snapshot(
+    kafka: str, redis_url: str, tmp_path: Path, redis: str
+) -> None:
     async def scenario() -> None:
         prefix = f"{tmp_path.name}."
         await topics.create(kafka, prefix)
@@ -70,6 +81,11 @@ def test_a_lost_redis_needs_no_log_before_the_snapshot(kafka: str, redis_url: st
             before = snapshot(first.state)
             await first.stop()
             gone = await Retention(process, TABLE).once()
+            if redis == "of another version":
+                meta = msgspec.msgpack.decode(before["meta"]) | {"fold": 99}
+                await put(store, {**before, "meta": msgspec.msgpack.encode(meta)}, first.position)
+            elif redis == "an old copy":  # of a time of which the log holds nothing any more
+                await put(store, snapshot(State()), 0)
             assert {name.partition("/")[0] for name in gone} == {"tasks", "journal"}
             again = await recover(process, TABLE, store, producer, blobs)
             assert again.came_from == "a snapshot"

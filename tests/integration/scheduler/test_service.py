@@ -32,7 +32,7 @@ from services.scheduler.journal import moved, outgoing
 from services.scheduler.policies import Policies
 from services.scheduler.recovery import Recovery
 from services.scheduler.settings import INPUTS, redis_key
-from services.scheduler.snapshot import take_changes
+from services.scheduler.snapshot import snapshot
 from services.scheduler.store import Fenced, Store
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def test_death_between_journal_and_effects_loses_no_assignment(
         while not await inputs.caught_up():
             await inputs.poll(0.2)
         dead = Recovery(kafka, prefix, Policies(run="r"))
-        await dead.start({})
+        await dead.start()
         await dead.claim(world.producer, "r")
         ranges = moved(before, inputs.positions())
         await world.producer.emit(
@@ -392,14 +392,14 @@ def test_the_older_of_two_schedulers_is_fenced(
         recoveries = [Recovery(kafka, prefix, Policies(run="r")) for _ in range(2)]
         try:
             for recovery in recoveries:
-                await recovery.start({})
+                await recovery.start()
                 await recovery.follow()
             await asyncio.gather(*(recovery.claim(producer, "r") for recovery in recoveries))
             epochs = [recovery.state.meta.epoch for recovery in recoveries]
             assert len(set(epochs)) == 2, "two claims at once must not both win"
             for number in sorted(range(2), key=lambda index: -epochs[index]):
                 state = recoveries[number].state
-                saving = stores[number].adopt(take_changes(state), epoch=epochs[number], seq=1, journal=0)
+                saving = stores[number].adopt(snapshot(state), epoch=epochs[number], seq=1, journal=0)
                 if epochs[number] == max(epochs):
                     await saving
                 else:
