@@ -207,7 +207,7 @@ class Handler:
         def out() -> None:
             done()
             for track in tracks:
-                self._pool.verdict_out(track)
+                self._pool.staged.clear(track)
 
         self._put(events, event.group_id, span.traceparent, out)
 
@@ -236,7 +236,7 @@ class Handler:
                 self._progressed(record)
 
         follow = None
-        if self._pool.stepwise(event.task):
+        if self._pool.staged.applies(event.task):
             follow = Follow(owner, tell, record.redelivered, self._redeliveries)
         if follow is None and record.redelivered >= self._redeliveries:
             judged = Judged(

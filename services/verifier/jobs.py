@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from schemas.cards import Card
+from schemas.tasks import Task
 from schemas.verdicts import Verdict
 from services.verifier.frames import Request
 from services.verifier.track import Track
@@ -61,3 +64,12 @@ class Job:
     """Judged although its domain is not, to see whether that is still so."""
     track: Track | None = None
     """Set when it is judged stage by stage; then the bounds are of one stage."""
+
+
+def bounded(card: Card, task: Task, runs: Callable[[str, dict[str, Any]], int]) -> float:
+    """Seconds that the jail may take in all for as many runs as a family says."""
+    try:
+        count = runs(card.verifier.family, task.spec)
+    except Exception:  # noqa: BLE001 (a malformed task; its verdict will say what is wrong with it)
+        count = 1
+    return count * card.limits.wall_s

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,10 +15,8 @@ from pathlib import Path
 from schemas.cards import Card
 from schemas.tasks import Task
 from schemas.verdicts import Verdict, clip, infra
-from services.runtime import telemetry
-from services.runtime.blobs import BlobError
 from services.runtime.errors import Unavailable
-from services.verifier import advance, attempts, engine, families
+from services.verifier import attempts, engine, families, second
 from services.verifier.attempts import Ended
 from services.verifier.bounds import Bounds
 from services.verifier.breaker import Breaker
@@ -29,11 +26,11 @@ from services.verifier.frames import Request, encode
 from services.verifier.gate import HOLD_SHARE, Gate
 from services.verifier.hand import BOUNDS, COMMAND, START_S, Hand
 from services.verifier.jail import JailUnavailable
-from services.verifier.jobs import COUNTED, Job, Judged
+from services.verifier.jobs import COUNTED, Job, Judged, bounded
 from services.verifier.keep import Keep
 from services.verifier.line import Line
-from services.verifier.progress import record_key
-from services.verifier.track import Follow, HandedBackError, Told, Track
+from services.verifier.staged import Staged
+from services.verifier.track import Follow, HandedBackError
 
 __all__ = ["Judged", "Pool"]
 
@@ -75,16 +72,15 @@ class Pool:
         self._cache, self._share, self._image = Cache(cache), Share(reverify), image
         self._gate, self._held = Gate(breaker or Breaker(0, 1.0, 1.0), hold), set[asyncio.Task[None]]()
         self._recycle, self._grown = recycle, bounds.memory_bytes // 2
-        self._keep, self._worker, self._handing_back = keep, worker, False
         self._line: Line[Job] = Line(slots, queue_limit)
         self._pending: dict[str, asyncio.Future[Judged]] = {}
         self._crew = Crew(slots, root, command, bounds)
         self._loops: list[asyncio.Task[None]] = []
-        self._discarding: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] | None = None
         """Has an exception once slots can no longer be made: the service must end then, and not judge."""
         self.isolation = ""
         self.stats: dict[str, float] = dict.fromkeys((*COUNTED, *attempts.STATS), 0.0)
+        self.staged = Staged(cards, keep, worker, margin_s, self.stats)
 
     @property
     def pids(self) -> list[int]:
@@ -122,19 +118,13 @@ class Pool:
         self._gate.leave()
         await asyncio.gather(*self._held)
         await self._crew.close()
-        if self._discarding:
-            await asyncio.wait(self._discarding)
+        await self.staged.close()
         if self.stats["workers_lost"]:
             await asyncio.to_thread(sweep)
 
-    def stepwise(self, task: Task) -> bool:
-        """Whether answers to `task` are judged stage by stage, each kept."""
-        card = self._cards.get(task.domain)
-        return self._keep is not None and card is not None and families.stepwise(card.verifier.family)
-
     def hand_back(self) -> None:
         """Begin no further stage of a long answer: `judge` raises HandedBackError for it."""
-        self._handing_back = True
+        self.staged.end()
         self._gate.leave()
 
     @property
@@ -171,7 +161,7 @@ class Pool:
         try:
             if not await self._entered(job):
                 return self._counted(await job.done)
-            spent = await self._tracked(job, task, follow)
+            spent = await self.staged.follow(job, follow)
             if spent is not None:
                 self._finish(job, spent)
                 return self._counted(spent)
@@ -198,19 +188,6 @@ class Pool:
             return self._counted(Judged(_no_card(task)))
         return self._counted(Judged(engine.too_long(task, card, size, self.answer_limit)))
 
-    def verdict_out(self, track: Track, *, record: bool = False) -> None:
-        """The verdict of a long answer is where it belongs: remove its snapshots, or its `record` too, in the background."""
-
-        async def discard() -> None:
-            try:
-                await track.discard(record=record)
-            except BlobError as error:
-                log.warning("left to the next sweep: %s", error)
-
-        task = asyncio.create_task(discard())
-        self._discarding.add(task)
-        task.add_done_callback(self._discarding.discard)
-
     def _counted(self, judged: Judged) -> Judged:
         self.stats["jobs"] += 1
         self.stats["cached"] += judged.cached
@@ -221,47 +198,16 @@ class Pool:
         self, name: str, task: Task, card: Card, submission: bytes, against: Verdict | None = None
     ) -> Job:
         request = Request(task=task, card=card, submission=submission, answer_limit=self.answer_limit)
-        try:
-            runs = families.runs(card.verifier.family, task.spec)
-        except Exception:  # noqa: BLE001 (a malformed task; its verdict will say what is wrong with it)
-            runs = 1
-        bound_s = runs * card.limits.wall_s
+        bound_s = bounded(card, task, families.runs)
         done: asyncio.Future[Judged] = asyncio.get_running_loop().create_future()
         return Job(name, task.domain, request, bound_s, bound_s + self._margin_s, done, against)
-
-    async def _tracked(self, job: Job, task: Task, follow: Follow | None) -> Judged | None:
-        """Give a job that is to be judged stage by stage its track; the verdict, if no stage of it may be tried any more."""
-        if follow is None or self._keep is None or not self.stepwise(task):
-            return None
-        track = Track(self._keep, record_key(follow.owner, job.key), follow, task, self._worker)
-        try:
-            wasted = await track.open()
-        except BlobError as error:
-            return Judged(infra(clip(f"its progress cannot be read: {error}")), settled=False)
-        if follow.limit and wasted >= follow.limit:
-            said = f"the record was delivered {wasted} times without progress and no worker survived it"
-            return Judged(infra(said), settled=False, fault="killed", track=track)
-        self.stats["stages_resumed"] += track.resumed
-        self._by_step(job, track)
-        return None
-
-    def _by_step(self, job: Job, track: Track) -> None:
-        card, task = job.request.card, job.request.task
-        try:
-            runs = families.step_runs(card.verifier.family, task.spec)
-        except Exception:  # noqa: BLE001 (as in `_job`)
-            runs = 1
-        job.bound_s, job.track = runs * card.limits.wall_s, track
-        job.deadline_s = job.bound_s + self._margin_s
 
     def _again(self, name: str, task: Task, card: Card, submission: bytes, first: Judged) -> None:
         """Have a settled verdict computed a second time, beside what waits; with too many of them, not at all."""
         if first.verdict.outcome == "infra":
             return
         job = self._job(name, task, card, submission, first.verdict)
-        if self._keep is not None and self.stepwise(task):
-            follow = Follow(f"again {id(job)} {os.getpid()} {time.time_ns()}", _nobody)
-            self._by_step(job, Track(self._keep, record_key(follow.owner, name), follow, task, self._worker))
+        self.staged.anew(job)
         if not first.settled or not self._line.push_extra(job.domain, job, job.bound_s):
             self.stats["unsettled"] += 1
 
@@ -312,7 +258,7 @@ class Pool:
         if job.against is not None:
             self.stats["unsettled"] += 1
             if job.track is not None:
-                self.verdict_out(job.track, record=True)
+                self.staged.clear(job.track, record=True)
         elif not job.done.done():
             job.done.set_exception(error)
 
@@ -336,21 +282,10 @@ class Pool:
         if job.track is None:
             ended: Ended | None = await attempts.judge(hand, encode(job.request), job.deadline_s, self.stats)
         else:
-            ended = await self._step(hand, job, job.track)
+            ended = await self.staged.step(hand, job, job.track)
         if job.against is None:
             self._noted(job.domain, ended.fault if ended is not None else "")
         return ended
-
-    async def _step(self, hand: Hand, job: Job, track: Track) -> Ended | None:
-        """As `_run`, the next stage of a long answer; its result stands in the store before this returns."""
-        if self._handing_back:
-            raise HandedBackError(f"{track.done} stages are committed")
-        try:
-            await track.look()
-            return await advance.stage(hand, job, track, self.stats)
-        except BlobError as error:
-            said = infra(clip(f"its progress cannot be kept: {error}"))
-            return Ended(said, settled=False, fault=said.evidence)
 
     async def _entered(self, job: Job) -> bool:
         """Whether a job may be judged; waits while its domain is not, and finishes it when that lasts too long.
@@ -385,9 +320,9 @@ class Pool:
 
     def _finish(self, job: Job, judged: Judged) -> None:
         if job.against is not None:
-            self._compare(job, job.against, judged)
+            second.compare(job, job.against, judged, self._cache, self.stats)
             if judged.track is not None:
-                self.verdict_out(judged.track, record=True)
+                self.staged.clear(judged.track, record=True)
         else:
             if judged.settled:
                 self._cache.put(job.key, judged.verdict)
@@ -396,28 +331,10 @@ class Pool:
         if not job.done.done():
             job.done.set_result(judged)
 
-    def _compare(self, job: Job, first: Verdict, judged: Judged) -> None:
-        second = judged.verdict
-        if second.outcome == "infra" or not judged.settled:
-            self.stats["unsettled"] += 1
-            return
-        agree = first.digest == second.digest
-        self.stats["reverified"] += 1
-        with telemetry.span("reverify", attributes={"domain": job.domain, "agree": agree}):
-            if agree:
-                return
-            self.stats["disagreements"] += 1
-            self._cache.drop(job.key)
-            log.warning("verdicts disagree in %s: %s against %s", job.domain, first.digest, second.digest)
-
 
 def _probe_s(job: Job) -> float:
     """The longest that a probe may take to say something."""
     return attempts.TRIES * job.deadline_s + attempts.STARTS * START_S
-
-
-def _nobody(_: Told) -> None:
-    """Whom the stages of a second run are told to."""
 
 
 def _no_card(task: Task) -> Verdict:

@@ -61,7 +61,11 @@ class FakePool:
         self.too_long_sizes: list[int] = []
         self.error = error
 
-    def stepwise(self, _: Task) -> bool:
+    @property
+    def staged(self) -> FakePool:
+        return self
+
+    def applies(self, _: Task) -> bool:
         return False
 
     def too_long(self, task: Task, size: int) -> Judged:
@@ -281,10 +285,10 @@ class Stepping(FakePool):
         self.follows: list[Any] = []
         self.out: list[Any] = []
 
-    def stepwise(self, _: Task) -> bool:
+    def applies(self, _: Task) -> bool:
         return True
 
-    def verdict_out(self, track: Any) -> None:
+    def clear(self, track: Any) -> None:
         self.out.append(track)
 
     async def judge(self, task: Task, submission: bytes, follow: Any = None) -> Judged:

@@ -122,7 +122,7 @@ def drive(tmp_path: Path) -> Callable[..., Any]:
             command = (sys.executable, str(script), str(log))
             keep = Keep(str(tmp_path / "blobs"))
             given: dict[str, Any] = {"slots": 1, "margin_s": 2.0, "keep": keep, "worker": "w"} | options
-            pool = Pool({"d": CARD}, tmp_path, command=command, **given)
+            pool = Pool({"d": CARD, "e": CARD}, tmp_path, command=command, **given)
             await pool.start()
             try:
                 async with asyncio.timeout(30):
@@ -216,7 +216,6 @@ def test_a_long_answer_does_not_hold_up_another_domain(drive: Any) -> None:
     other = Task(id="u", domain="e", prompt="p", spec={"stages": SPEC["stages"][:1]})
 
     async def scenario(pool: Pool) -> None:
-        pool._cards = {"d": CARD, "e": CARD}
         long = asyncio.create_task(pool.judge(TASK, b"sleep", Follow("j", lambda _: None)))
         await asyncio.sleep(0.02)
         await pool.judge(other, b"a", Follow("k", lambda _: None))
