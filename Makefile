@@ -29,8 +29,9 @@ fix: setup  ## let the formatter and the linter repair what they can
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
+# Two at a time, a file each: most tests wait for processes that they start.
 test: setup check  ## everything that this machine can run
-	$(BIN)/pytest $(PYTEST)
+	$(BIN)/pytest -n 2 --dist loadfile $(PYTEST)
 
 demo: setup  ## one training run on the embedded stack, with a report
 	$(BIN)/temper run @presets/demo.toml $(RUN)

@@ -71,6 +71,14 @@ def seen(slot: Slot) -> Seen:
     return Seen(found(first), look(slot).peak_memory_bytes, state)
 
 
+@pytest.fixture(autouse=True)
+def _descriptors_of_this_test(request: pytest.FixtureRequest) -> None:
+    """What other tests of this process have left open is not the slot's doing: count from the beginning of each test."""
+    if "seen" in request.fixturenames:
+        seen: Seen = request.getfixturevalue("seen")
+        seen.outside["our descriptors"] = outside(request.getfixturevalue("slot"))["our descriptors"]
+
+
 @pytest.fixture(scope="session")
 def attack(slot: Slot, seen: Seen) -> Callable[..., Outcome]:
     """Run a hostile command; what is true after any job is checked here."""
