@@ -39,32 +39,32 @@ class Line[T]:
         """Wait for a place; a `push` must follow."""
         await self._room.acquire()
 
-    def push(self, domain: str, item: T, bound_s: float) -> None:
-        """Put an item, which takes `bound_s` at most, into the place that `room` gave."""
-        self._push(domain, item, bound_s, "room")
+    def push(self, domain: str, item: T, bound_s: float, weight: float = 1.0) -> None:
+        """Put an item, which takes `bound_s` at most, into the place that `room` gave; `weight` is its domain's."""
+        self._push(domain, item, bound_s, weight, "room")
 
-    def push_extra(self, domain: str, item: T, bound_s: float) -> bool:
+    def push_extra(self, domain: str, item: T, bound_s: float, weight: float = 1.0) -> bool:
         """As `push`, into one of the `limit` further places, which nobody waits for; False if all are taken."""
         if self._extra_room == 0:
             return False
         self._extra_room -= 1
-        self._push(domain, item, bound_s, "extra")
+        self._push(domain, item, bound_s, weight, "extra")
         return True
 
-    def push_again(self, domain: str, item: T, bound_s: float) -> None:
+    def push_again(self, domain: str, item: T, bound_s: float, weight: float = 1.0) -> None:
         """Put an item that was taken and has more to do at the head of its domain's line; it needs no place.
 
         So a domain has at most as many of these as there are slots.
         """
-        self._push(domain, item, bound_s, "none")
+        self._push(domain, item, bound_s, weight, "none")
 
-    def _push(self, domain: str, item: T, bound_s: float, place: Place) -> None:
+    def _push(self, domain: str, item: T, bound_s: float, weight: float, place: Place) -> None:
         front = place == "none"
-        self._queue.push(domain, (domain, item, place), time.monotonic(), bound_s, front=front)
+        self._queue.push(domain, (domain, item, place), time.monotonic(), bound_s, weight=weight, front=front)
         self._changed.set()
 
     def _pop(self, *, long_too: bool) -> tuple[str, T]:
-        domain, item, place = self._queue.pop(long_too=long_too)
+        domain, item, place = self._queue.pop(time.monotonic(), long_too=long_too)
         if place == "extra":
             self._extra_room += 1
         elif place == "room":

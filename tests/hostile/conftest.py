@@ -138,16 +138,31 @@ def outside(slot: Slot) -> dict[str, Any]:
             for pid in keeping
             if Path(f"/proc/{pid}/ns/mnt").readlink() != Path("/proc/self/ns/mnt").readlink()
         ],
-        "our descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "our descriptors": sum(not is_of_a_job(path) for path in Path("/proc/self/fd").iterdir()),
         "our mounts": Path("/proc/self/mountinfo").read_text().count(slot.name),
         "users": outside_users(slot),
         "groups": sorted(
             path.name
             for tree in slot.host.trees
             for path in (tree.parent / slot.name).iterdir()
-            if path.is_dir()
+            if path.is_dir() and not path.name.startswith("job-")
+        ),
+        # Those of the last job may stand for the next, with nobody in them.
+        "jobs": sorted(
+            path.read_text()
+            for tree in slot.host.trees
+            for path in (tree.parent / slot.name).glob("job-*/cgroup.procs")
+            if path.read_text() or len(list((tree.parent / slot.name).glob("job-*"))) > 1
         ),
     }
+
+
+def is_of_a_job(descriptor: Path) -> bool:
+    """Whether it is a file of a job's cgroups: those are kept open as long as the groups stand."""
+    try:
+        return "/job-" in str(descriptor.readlink())
+    except FileNotFoundError:
+        return True  # that of the listing itself
 
 
 def outside_users(slot: Slot) -> list[str]:

@@ -244,3 +244,4 @@ def build(order: "dict[str, Any]", text: str) -> "tuple[Callable[[], Run], Encod
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # taking an interpreter apart costs a tenth of a run

@@ -1,8 +1,8 @@
-"""The cgroups of a slot and of its jobs: made fresh, read, killed and removed.
+"""The cgroups of a slot and of its jobs: made, killed and removed.
 
 A slot has one group of its name in each tree, without processes of its own; below it `keep` holds nsjail and the
-keeper, and `job-N` one job. Invariant: after `remove` no group of that name is left in any hierarchy and no process
-that was ever in one is alive; a job's group is never reused, because an old one keeps a wrong peak and old counters.
+keeper, and `job-N` one job (jobgroups.py). Invariant: after `remove` no group of that name is left in any hierarchy and
+no process that was ever in one is alive.
 """
 
 # Paths are text: this runs for every job, and pathlib costs more than the calls.
@@ -14,20 +14,17 @@ import os
 import signal
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from services.verifier.jail.hierarchy import NEEDED, V2, Tree
-from services.verifier.jail.job import Limits
 
 REMOVE_DEADLINE_S = 5.0
 RETRY_S = 0.0005
 KEEP = "keep"
-SOCKET_SHARE = 4
-INIT_PIDS = 1  # the job's own init is not the program's
 
 
-def _write(path: str, text: str) -> None:
+def write(path: str, text: str) -> None:
+    """Write a file of a group. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode())
@@ -60,6 +57,10 @@ class Groups:
         self._version = {role: tree.version for tree in trees for role in tree.roles}
         self._path = {role: path for tree, path in zip(trees, self.paths, strict=True) for role in tree.roles}
 
+    def version(self, role: str) -> int:
+        """The cgroup version of the tree that plays a role."""
+        return self._version[role]
+
     def path(self, role: str) -> str:
         """Folder of the group that plays a role."""
         return self._path[role]
@@ -89,7 +90,7 @@ class Groups:
         path = self._path.get("kill")
         if path is not None:
             try:
-                _write(f"{path}/cgroup.kill", "1")
+                write(f"{path}/cgroup.kill", "1")
             except FileNotFoundError:
                 pass  # a kernel before 5.14, or the group is not there: one by one then
             else:
@@ -159,73 +160,9 @@ class SlotGroups(Groups):
         for tree, path in zip(self._trees, self.paths, strict=True):
             wanted = sorted(tree.roles & set(NEEDED)) if tree.version == V2 else []
             for name in wanted:
-                _write(f"{path}/cgroup.subtree_control", f"+{name}")
+                write(f"{path}/cgroup.subtree_control", f"+{name}")
         self.keep.make()
         self.keeps_peak = os.path.exists(f"{self.keep.path('pids')}/pids.peak")  # from Linux 6.11
-
-
-class JobGroups(Groups):
-    """The groups of one job below those of the slot `slot`. Create with `create`; always end with `remove`."""
-
-    def __init__(self, trees: Sequence[Tree], slot: str, number: int) -> None:
-        super().__init__(trees, f"{slot}/job-{number}")
-
-    def create(self, limits: Limits) -> None:
-        """Make the groups and set the limits. Raises OSError; the caller then still calls `remove`."""
-        self.make()
-        memory, size = self._path["memory"], str(limits.memory_bytes)
-        if self._version["memory"] == 1:
-            _write(f"{memory}/memory.limit_in_bytes", size)
-            swap, bound = f"{memory}/memory.memsw.limit_in_bytes", size
-        else:
-            _write(f"{memory}/memory.max", size)
-            swap, bound = f"{memory}/memory.swap.max", "0"
-        if self._version["memory"] == 1:
-            self._bound_sockets(limits.memory_bytes // SOCKET_SHARE)
-        with suppress(FileNotFoundError):  # absent where swap accounting is off
-            _write(swap, bound)
-        _write(f"{self._path['pids']}/pids.max", str(limits.pids + INIT_PIDS))
-
-    def _bound_sockets(self, size: int) -> None:
-        """What TCP buffers may hold; on v2 that counts as memory, on v1 it would be free without this."""
-        with suppress(FileNotFoundError):  # a kernel without it bounds all sockets of the machine together
-            _write(f"{self._path['memory']}/memory.kmem.tcp.limit_in_bytes", str(size))
-
-    def cpu_s(self) -> float:
-        """CPU seconds used so far by all that ever ran in the group."""
-        path = self._path["cpu"]
-        if self._version["cpu"] == V2:
-            return counter(_read(f"{path}/cpu.stat"), b"usage_usec") / 1e6
-        return int(_read(f"{path}/cpuacct.usage")) / 1e9
-
-    def peak_memory(self) -> int:
-        """Highest memory use in bytes (0 where the kernel does not record it)."""
-        path = self._path["memory"]
-        name = "memory.max_usage_in_bytes" if self._version["memory"] == 1 else "memory.peak"
-        try:
-            return int(_read(f"{path}/{name}"))
-        except FileNotFoundError:
-            return 0
-
-    def oom_kills(self) -> int:
-        """Processes that the kernel killed because the memory limit was reached."""
-        name = "memory.oom_control" if self._version["memory"] == 1 else "memory.events"
-        return counter(_read(f"{self._path['memory']}/{name}"), b"oom_kill")
-
-    def refused_forks(self) -> int:
-        """Forks and threads refused because the pids limit was reached."""
-        return counter(_read(f"{self._path['pids']}/pids.events"), b"max")
-
-    def peak_pids(self) -> int:
-        """The most processes and threads that the program had at once (where `SlotGroups.keeps_peak`)."""
-        return self._pids("peak")
-
-    def pids(self) -> int:
-        """Processes and threads that the program has now."""
-        return self._pids("current")
-
-    def _pids(self, which: str) -> int:
-        return max(int(_read(f"{self._path['pids']}/pids.{which}")) - INIT_PIDS, 0)
 
 
 def orphans(trees: Sequence[Tree], name: str) -> list[Path]:

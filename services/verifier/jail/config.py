@@ -24,7 +24,7 @@ HOSTNAME = "temper"
 CONTROL, HOLD, PAGE, FILTER, LOG, REPORT, FIRST_CGROUP = 3, 4, 5, 6, 8, 9, 10
 MAGIC = 0x544A4F42
 REQUEST = struct.Struct("=6I6Q")
-WITH_REPORT, WITH_LISTENER, WITH_FILE = 1, 2, 4
+WITH_REPORT, WITH_LISTENER, WITH_FILE, WITH_OWN_NETWORK = 1, 2, 4, 8
 TEXT_MAX = 1 << 16  # longer strings go through a memory file
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -59,8 +59,11 @@ def _packed(env: Mapping[str, str]) -> bytes:
 _PLAIN = _packed(ENVIRONMENT)
 
 
-def request(job: Job, number: int, procs: int) -> tuple[bytes, bytes]:
-    """(header, strings) of the job with this number that joins `procs` cgroups (keeper.h, `struct request`)."""
+def request(job: Job, number: int, procs: int, *, own_network: bool = False) -> tuple[bytes, bytes]:
+    """(header, strings) of the job with this number that joins `procs` cgroups (keeper.h, `struct request`).
+
+    `own_network`: one that no other job has or will have, and sockets are not watched. With a way out it is so anyway.
+    """
     if job.env or job.network is not None:
         env = {**ENVIRONMENT, **(PROXY_ENVIRONMENT if job.network is not None else {}), **job.env}
         count, packed = len(env), _packed(env)
@@ -72,6 +75,7 @@ def request(job: Job, number: int, procs: int) -> tuple[bytes, bytes]:
         (WITH_REPORT if job.report else 0)
         | (WITH_LISTENER if job.network is not None else 0)
         | (WITH_FILE if len(text) > TEXT_MAX else 0)
+        | (WITH_OWN_NETWORK if own_network or job.network is not None else 0)
     )
     header = REQUEST.pack(
         MAGIC,

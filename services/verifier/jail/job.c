@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/seccomp.h>
-#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,11 +22,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { PROXY_PORT = 3128, CLOSED = MS_NOSUID | MS_NODEV };
+enum { TOLD = 0, PROXY_PORT = 3128, CLOSED = MS_NOSUID | MS_NODEV };
 // What nsjail leaves to the keeper (config.py, CAPABILITIES): to be taken out of the bounding set.
 static const int KEPT[] = {CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_FSETID, CAP_SETGID, CAP_SETUID, CAP_SETPCAP,
                            CAP_NET_ADMIN, CAP_SYS_ADMIN};
@@ -42,6 +42,9 @@ static _Noreturn void fail(const char *step) {
     do { \
         if ((call) < 0) fail(step); \
     } while (0)
+
+static pid_t first;  // the program
+static int told;     // whether we are told of sockets
 
 static int64_t now(void) {
     struct timespec at;
@@ -85,14 +88,6 @@ static int build(const struct request *head) {
     DO(upper, "upper");
     DO(umount2("/.in", MNT_DETACH), "detach");  // with what is mounted in it, and it is one wait for both
     return upper;
-}
-
-static void raise_loopback(void) {
-    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    DO(fd, "lo");
-    DO(ioctl(fd, SIOCSIFFLAGS, &lo), "lo");
-    close(fd);
 }
 
 // A listening socket of this network namespace, for the supervisor's proxy; connections wait until it accepts.
@@ -199,6 +194,58 @@ static char **strings(struct job *job) {
     return argv;
 }
 
+// Put the filter on; returns the descriptor on which we are told of the calls that it wants to tell of (policy.py).
+static int listen_to_filter(void) {
+    unsigned flags = SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // So that a signal does not break into a call that we were told of; from Linux 5.19.
+    int fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &filter);
+    if (fd < 0 && errno == EINVAL) fd = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &filter);
+    return fd;
+}
+
+// Wait until a process of the job asks for a socket: note it, and only then let the call go on. One that a signal called
+// away before we could answer may have seen its call fail as it never does elsewhere: the job is then run again, untold.
+static void let_pass(void) {
+    union {
+        struct seccomp_notif call;
+        char room[256];  // the kernel's may have grown
+    } asked = {0};
+    if (ioctl(TOLD, SECCOMP_IOCTL_NOTIF_RECV, &asked)) {
+        if (errno != EINTR) page->sockets = page->disturbed = 1;
+        return;
+    }
+    page->sockets = 1;
+    union {
+        struct seccomp_notif_resp answer;
+        char room[256];
+    } go = {.answer = {.id = asked.call.id, .flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE}};
+    if (ioctl(TOLD, SECCOMP_IOCTL_NOTIF_SEND, &go)) page->disturbed = 1;
+}
+
+static void nothing(int signal) { (void)signal; }
+
+// At the end: whether somebody has asked since we last listened. The timer ends a wait that nobody else would.
+static void let_pass_no_more(void) {
+    struct sigaction act = {.sa_handler = nothing};
+    struct itimerval soon = {.it_interval = {.tv_usec = 100}, .it_value = {.tv_usec = 1}};
+    if (sigaction(SIGALRM, &act, NULL) || setitimer(ITIMER_REAL, &soon, NULL)) page->sockets = 1;
+    else let_pass();
+}
+
+// Reap all that have died. When the program is among them the job is over. Runs as the handler of SIGCHLD, too.
+static void reap(int signal) {
+    int status, error = errno;
+    (void)signal;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        if (pid != first) continue;
+        page->status = status;
+        page->end_ns = now();
+        if (told) let_pass_no_more();
+        _exit(EXIT_SUCCESS);  // the kernel now kills whatever is left in this PID namespace
+    }
+    errno = error;
+}
+
 _Noreturn void run_job(struct job *job) {
     const struct request *head = &job->head;
     page->number = head->number;
@@ -207,29 +254,29 @@ _Noreturn void run_job(struct job *job) {
     DO(unshare(CLONE_NEWCGROUP), "cgroup namespace");
     umask(022);
     int given[2] = {build(head), -1}, count = 1;
-    raise_loopback();
     if (head->flags & WITH_LISTENER) given[count++] = listener();
     hand_over(head->number, given, count);
     char **argv = strings(job);
     DO(chdir("/w"), "chdir");
     DO(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl");
-    DO(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter), "seccomp");
+    told = !(head->flags & WITH_OWN_NETWORK);
+    static int fd;  // not a register of a process that has a vfork before it
+    fd = told ? listen_to_filter() : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
+    DO(fd, "seccomp");
     page->start_ns = now();
-    pid_t child = vfork();
-    DO(child, "vfork");
-    if (child == 0) program(job, argv);
-    DO(syscall(SYS_close_range, 0, ~0U, 0), "close_range");
+    first = vfork();
+    DO(first, "vfork");
+    if (first == 0) program(job, argv);
+    if (told) DO(dup2(fd, TOLD), "dup2");
+    DO(syscall(SYS_close_range, told ? TOLD + 1 : 0, ~0U, 0), "close_range");
     become(INIT_ID, INIT_ID);
     // Changing ids clears the parent-death signal and may make a process dumpable again.
     DO(prctl(PR_SET_PDEATHSIG, SIGKILL), "prctl");
     DO(prctl(PR_SET_DUMPABLE, 0), "prctl");
-    for (;;) {
-        int status;
-        pid_t pid = waitpid(-1, &status, 0);
-        if (pid < 0 && errno != EINTR) fail("waitpid");
-        if (pid != child) continue;
-        page->status = status;
-        page->end_ns = now();
-        _exit(EXIT_SUCCESS);  // the kernel now kills whatever is left in this PID namespace
-    }
+    struct sigaction act = {.sa_handler = reap};
+    DO(sigaction(SIGCHLD, &act, NULL), "sigaction");
+    reap(SIGCHLD);  // who died before that
+    for (;;)
+        if (told) let_pass();
+        else pause();
 }

@@ -12,7 +12,7 @@ enum { ROOT_ID = 0, PROGRAM_ID = 1000, INIT_ID = 1001 };
 // trace it or see it in /proc, and it sees them all.
 enum { REPORTER_GROUP = 1002 };
 enum { MAGIC = 0x544a4f42, READY = 1, DONE = 2, TEXT_MAX = 1 << 16, FDS_MAX = 16 };
-enum { WITH_REPORT = 1, WITH_LISTENER = 2, WITH_FILE = 4 };
+enum { WITH_REPORT = 1, WITH_LISTENER = 2, WITH_FILE = 4, WITH_OWN_NETWORK = 8 };
 
 // One request: this, then argc + envc strings, each closed by NUL (in a memory file when they are long), and in the
 // same message the descriptors: stdin, stdout, stderr, report if any, memory file if any, cgroup.procs files.
@@ -35,6 +35,8 @@ struct page {
     int64_t start_ns, end_ns;
     int32_t status;     // the program's wait status, valid when end_ns is set
     int32_t exec_error; // errno when the program could not be started
+    int32_t sockets;    // whether a socket was ever asked for in the job
+    int32_t disturbed;  // whether such a call may have failed because we are told of it
 };
 
 struct job {

@@ -28,12 +28,16 @@ LOG_CAP = 16_384
 LOG_TAIL = 300
 READY, DONE = 1, 2
 NOTICE = struct.Struct("=IIi")
-PAGE = struct.Struct("=Ii24sqqii")  # keeper.h, `struct page`
+PAGE = struct.Struct("=Ii24sqqiiii")  # keeper.h, `struct page`
 HANDED_MAX = 2
 
 
 class LaunchError(OSError):
     """The slot's own processes cannot be started, or broke; the message is one line."""
+
+
+class GoneError(LaunchError):
+    """They are gone, and have not heard of the job."""
 
 
 class Launcher:
@@ -113,10 +117,13 @@ class Launcher:
         return bool(self._poller.poll(0))
 
     def run(self, header: bytes, text: bytes, fds: Sequence[int]) -> None:
-        """Ask for one job. Raises OSError when the keeper is gone."""
+        """Ask for one job. Raises OSError: GoneError when the keeper is gone."""
         self.page[: PAGE.size] = bytes(PAGE.size)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-        self.control.sendmsg([header, text], rights, socket.MSG_NOSIGNAL)
+        try:
+            self.control.sendmsg([header, text], rights, socket.MSG_NOSIGNAL)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise GoneError("the slot's own processes ended before the job began") from error
 
     def notice(self) -> tuple[int, int, int] | None:
         """(kind, job, wait status of its init), or None when the keeper is gone. Raises BlockingIOError: nothing yet."""

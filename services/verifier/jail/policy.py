@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,10 @@ AT_NUMBER, AT_ARCHITECTURE, AT_ARGUMENTS, APART = 0, 4, 16, 8
 LOAD, AND, EQUAL, ABOVE, AT_LEAST, RETURN = 0x20, 0x54, 0x15, 0x25, 0x35, 0x06
 COMPARISONS = {"==": EQUAL, ">": ABOVE}
 MAX_ARGUMENTS = 6
-ALLOW, KILL, ERROR = 0x7FFF0000, 0x80000000, 0x00050000
+ALLOW, KILL, ERROR, TELL = 0x7FFF0000, 0x80000000, 0x00050000, 0x7FC00000
+# Where these are not refused the job's init is told of them before they happen (job.c): a network namespace in which no
+# socket was ever made is as new and serves the next job as well.
+TOLD = ("socket", "socketpair")
 MAX_JUMP = 255
 INSTRUCTION = struct.Struct("=HBBI")
 TOKEN = re.compile(r"0x[0-9a-fA-F]+|\w+|==|\|\||[{}(),&>]")
@@ -173,8 +177,14 @@ class _Program:
         return bytes(out)
 
 
-def assemble(rules: list[Rule]) -> bytes:
-    """The filter: architecture, then a binary search over the numbers (the kernel tries all of them at each start)."""
+def assemble(rules: list[Rule], told: Collection[str] = ()) -> bytes:
+    """The filter: architecture, then a binary search over the numbers (the kernel tries all of them at each start).
+
+    `told`: calls that are not simply allowed where no rule refuses them, but told to whoever listens to the filter.
+    """
+    answers = {NUMBERS[name]: TELL for name in told}
+    if answers.keys() - {rule.number for rule in rules if rule.tests}:
+        raise PolicyError("a call that is to be told of must be one that the policy sometimes refuses")
     program = _Program()
     program.add(LOAD, AT_ARCHITECTURE)
     program.add(EQUAL, ARCHITECTURE, "", "kill")
@@ -196,7 +206,7 @@ def assemble(rules: list[Rule]) -> bytes:
                 program.add(LOAD, AT_ARGUMENTS + APART * test.argument)
                 program.add(AND, test.mask)
                 program.add(test.how, test.value, f"error {rule.error}")
-            program.add(RETURN, ALLOW)
+            program.add(RETURN, answers.get(rule.number, ALLOW))
     for error in sorted({rule.error for rule in rules} | {ENOSYS}):
         program.label(f"error {error}")
         program.add(RETURN, ERROR | error)
@@ -222,5 +232,5 @@ def _search(program: _Program, steps: list[tuple[int, str]]) -> None:
 
 
 def compiled() -> bytes:
-    """The filter of `policy.kafel`, as the array that the kernel takes. Raises PolicyError."""
-    return assemble(parse(POLICY.read_text()))
+    """The filter of `policy.kafel` with TOLD, as the array that the kernel takes. Raises PolicyError."""
+    return assemble(parse(POLICY.read_text()), TOLD)

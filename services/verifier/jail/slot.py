@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from services.verifier.jail import config
-from services.verifier.jail.cgroups import JobGroups, SlotGroups
+from services.verifier.jail.cgroups import SlotGroups
 from services.verifier.jail.collect import Caps, Collected, collect
 from services.verifier.jail.hierarchy import Tree as CgroupTree
 from services.verifier.jail.job import Cause, JailUnavailable, Job, Limits, Outcome
-from services.verifier.jail.launcher import HANDED_MAX, SETUP_DEADLINE_S, Launcher, LaunchError
+from services.verifier.jail.jobgroups import JobGroups
+from services.verifier.jail.launcher import HANDED_MAX, SETUP_DEADLINE_S, GoneError, Launcher, LaunchError
 from services.verifier.jail.ownership import clear, free_lock, take_lock
 from services.verifier.jail.policy import compiled
-from services.verifier.jail.snapshot import Layer, Snapshot, layer_of
+from services.verifier.jail.snapshot import Layer, Snapshot, SnapshotError, layer_of, stacked
 from services.verifier.jail.storage import HOME, OWN_BYTES, Storage, place
 from services.verifier.jail.streams import high
 from services.verifier.jail.supervise import Ending, Pipes, Supervision, submit
@@ -40,7 +41,6 @@ UIDS_PER_SLOT = 10
 NAME = re.compile(r"temper-[A-Za-z0-9._]+(?:-[A-Za-z0-9._]+)*-(\d{1,4})")
 # The walk after a run: a few more entries than the inode limit allows, and sparse files up to four times the disk.
 READ_FACTOR = 4
-MAX_LAYERS = 16
 # The slot's own processes are made anew (10 ms) after this many jobs, and after every job that did not end by itself:
 # no trace of such a job was ever found (tests/hostile runs all of them without this), so this is for what is not known.
 JOBS_PER_LAUNCHER = 1000
@@ -76,7 +76,10 @@ class Slot:
         self.uid = host.first_uid + int(match[1]) * UIDS_PER_SLOT
         self.renew_after, self.jobs_per_launcher = RENEW_AFTER, JOBS_PER_LAUNCHER
         self._launcher: Launcher | None = None
+        self._spare: JobGroups | None = None  # of a job that has ended well
         self._number = 0
+        # Of the last run: see supervise.py, `Status`; and whether the keeper never came to know of it.
+        self._disturbed = self._unheard = False
         self._lock_path = HOME / f"{name}.lock"
         self._lock = take_lock(self._lock_path, wait_s)
         self._null = -1
@@ -115,18 +118,30 @@ class Slot:
             given = Layer(from_files(job.files, before))
             layers = (*layers, given)
             before = overlay([before, given.tree])
+        outcome = self._once(job, before, layers)
+        if self._unheard:  # its processes were killed from outside while nothing ran
+            outcome = self._once(job, before, layers)
+        if self._disturbed:
+            outcome = self._once(job, before, layers, own_network=True)
+        return outcome
+
+    def _once(
+        self,
+        job: Job,
+        before: dict[bytes, Entry],
+        layers: tuple[Layer, ...],
+        *,
+        own_network: bool = False,
+    ) -> Outcome:
+        self._disturbed = self._unheard = False
         self._number += 1
         try:
             launcher = self._started()
             self._storage.lay_out(self._storage.lower, before, checked=job.base is not None)
             self._storage.lay_out(self._storage.trusted, from_files(job.trusted))
-            groups = JobGroups(self.host.trees, self.name, self._number)
-            try:
-                groups.create(job.limits)
-                outcome = self._supervised(job, launcher, groups, before, layers)
-            finally:
-                groups.remove()
+            outcome = self._grouped(job, launcher, before, layers, own_network=own_network)
         except (OSError, ValueError) as error:
+            self._unheard = isinstance(error, GoneError)
             # That the set-up failed says itself what it is.
             kind = "" if isinstance(error, LaunchError) else f"{type(error).__name__}: "
             outcome = self._infra(f"{kind}{error}")
@@ -150,9 +165,38 @@ class Slot:
         return self._launcher
 
     def _stop(self) -> None:
+        if self._spare is not None:
+            groups, self._spare = self._spare, None
+            groups.remove()
         if self._launcher is not None:
             launcher, self._launcher = self._launcher, None
             launcher.stop()
+
+    def _grouped(
+        self,
+        job: Job,
+        launcher: Launcher,
+        before: dict[bytes, Entry],
+        layers: tuple[Layer, ...],
+        *,
+        own_network: bool,
+    ) -> Outcome:
+        """Run in groups that are new, or as new."""
+        groups, self._spare = self._spare, None
+        if groups is not None and not groups.as_new(job.limits):
+            groups.remove()
+            groups = None
+        try:
+            if groups is None:
+                groups = JobGroups(self.host.trees, self.name, self._number)
+                groups.create(job.limits)
+            outcome = self._supervised(job, launcher, groups, before, layers, own_network=own_network)
+            if outcome.cause not in self.renew_after:
+                self._spare, groups = groups, None
+        finally:
+            if groups is not None:
+                groups.remove()
+        return outcome
 
     def _supervised(
         self,
@@ -161,17 +205,20 @@ class Slot:
         groups: JobGroups,
         before: dict[bytes, Entry],
         layers: tuple[Layer, ...],
+        *,
+        own_network: bool,
     ) -> Outcome:
         pipes = Pipes(job, self.uid)
         handed: list[int] = []
         try:
-            submit(launcher, job, self._number, pipes, groups)
+            submit(launcher, job, self._number, pipes, groups, own_network=own_network)
             watch = Supervision(launcher, self._number, job.limits, pipes, groups, self.host.cpus)
             connections: tuple[str, ...] = ()
             if job.network is None:
                 ending = watch.run()
             else:
                 ending, connections = with_proxy(launcher, self._number, job.network, watch, handed)
+            self._disturbed = ending.status.disturbed
             handed += launcher.handed(self._number)
             upper = handed[0] if handed else -1
             evidence = Evidence(groups.oom_kills(), groups.refused_forks(), disk_full=full(upper))
@@ -183,9 +230,9 @@ class Slot:
                 os.close(fd)
         diff = compare(before, found.layer, complete=found.complete)
         same = diff.complete and not (diff.created or diff.changed or diff.deleted)
-        snapshot = snapshot_of(layers, found, same=same) if job.keep else None
-        if job.keep and snapshot is None:
-            detail = "; ".join(filter(None, [detail, f"no snapshot: {found.why}"]))
+        snapshot, why = snapshot_of(layers, found, same=same) if job.keep else (None, "")
+        if why:
+            detail = "; ".join(filter(None, [detail, f"no snapshot: {why}"]))
         return Outcome(
             cause=cause,
             exit_code=ending.status.exit_code,
@@ -267,15 +314,18 @@ def caps(limits: Limits) -> Caps:
     return Caps(limits.inodes + 64, limits.disk_bytes * READ_FACTOR)
 
 
-def snapshot_of(layers: tuple[Layer, ...], found: Collected, *, same: bool = False) -> Snapshot | None:
-    """The layers with what was found on top; None when that is not all.
+def snapshot_of(
+    layers: tuple[Layer, ...], found: Collected, *, same: bool = False
+) -> tuple[Snapshot | None, str]:
+    """The layers with what was found on top; None, and why, when that is not all or could not be laid out again.
 
     `same`: what was found changes nothing (a file that was only opened for writing): it is no layer then.
     """
     if not found.complete:
-        return None
+        return None, found.why
     if found.layer and not same:
         layers = (*layers, layer_of(found.layer))
-    if len(layers) > MAX_LAYERS:
-        layers = (Layer(overlay(layer.tree for layer in layers)),)
-    return Snapshot(layers)
+    try:
+        return stacked(layers), ""
+    except SnapshotError as error:
+        return None, str(error)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from services.verifier.jail import config
-from services.verifier.jail.cgroups import JobGroups
 from services.verifier.jail.job import Job, Limits
+from services.verifier.jail.jobgroups import JobGroups
 from services.verifier.jail.launcher import DEAD_DEADLINE_S, DONE, PAGE, RETRY_S, SETUP_DEADLINE_S, Launcher
 from services.verifier.jail.streams import CHUNK, Inflow, Outflow
 
@@ -31,7 +31,10 @@ KillReason = Literal["", "wall", "cpu", "output", "setup"]
 
 @dataclass(slots=True)
 class Status:
-    """What the job's init noted. Times are CLOCK_MONOTONIC seconds; `failed` names a step of the set-up that failed."""
+    """What the job's init noted. Times are CLOCK_MONOTONIC seconds; `failed` names a step of the set-up that failed.
+
+    `disturbed`: that the job's sockets are watched may have been felt in the job.
+    """
 
     started: float | None = None
     ended: float | None = None
@@ -39,12 +42,13 @@ class Status:
     signal: int | None = None
     exec_errno: int | None = None
     failed: str = ""
+    disturbed: bool = False
 
 
 def read_page(page: bytes, number: int) -> Status:
     """The page as the init of job `number` left it (keeper.h); empty when it never came to write there."""
-    told, error, step, start, end, wait_status, exec_errno = PAGE.unpack(page[: PAGE.size])
-    status = Status()
+    told, error, step, start, end, wait_status, exec_errno, _, disturbed = PAGE.unpack(page[: PAGE.size])
+    status = Status(disturbed=bool(disturbed))
     if error:
         status.failed = f"{step.rstrip(bytes(1)).decode('ascii', 'replace')}: {os.strerror(error)}"
     if told != number or not start:
@@ -110,22 +114,23 @@ class Pipes:
             flow.close()
 
 
-def submit(launcher: Launcher, job: Job, number: int, pipes: Pipes, groups: JobGroups) -> None:
+def submit(
+    launcher: Launcher, job: Job, number: int, pipes: Pipes, groups: JobGroups, *, own_network: bool
+) -> None:
     """Send the job to the keeper. Raises OSError. All our far ends are closed afterwards."""
-    extra = groups.open_procs()
+    file: list[int] = []
     try:
-        header, text = config.request(job, number, len(extra))
-        ends = pipes.far_ends()
+        procs = groups.procs()
+        header, text = config.request(job, number, len(procs), own_network=own_network)
         if len(text) > config.TEXT_MAX:
-            file = os.memfd_create("request")
-            extra.insert(0, file)
+            file = [os.memfd_create("request")]
             view = memoryview(text)
             while view:
-                view = view[os.write(file, view) :]
+                view = view[os.write(file[0], view) :]
             text = b""
-        launcher.run(header, text, [*ends, *extra])
+        launcher.run(header, text, [*pipes.far_ends(), *file, *procs])
     finally:
-        for fd in extra:
+        for fd in file:
             os.close(fd)
         pipes.close_far()
 

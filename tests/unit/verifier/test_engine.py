@@ -125,7 +125,7 @@ def test_cheap_items_do_not_wait_behind_dear_ones_that_came_before_them() -> Non
     for n in range(5):
         queue.push("build", f"b{n}", float(n))
     queue.push("check", "c", 100.0)
-    assert [queue.pop() for _ in range(3)] == ["c", "b0", "b1"]
+    assert [queue.pop(0.0) for _ in range(3)] == ["c", "b0", "b1"]
 
 
 def test_nothing_is_overtaken_by_what_comes_much_later() -> None:
@@ -136,7 +136,7 @@ def test_nothing_is_overtaken_by_what_comes_much_later() -> None:
     for n in range(10):
         queue.push("cheap", f"c{n}", float(n))
     # The dear item may wait for twenty times its own cost, here 2 s.
-    order = [queue.pop() for _ in range(len(queue))]
+    order = [queue.pop(0.0) for _ in range(len(queue))]
     assert order.index("d") == 2
     assert [item for item in order if item != "d"] == [f"c{n}" for n in range(10)]
 
@@ -145,9 +145,9 @@ def test_small_jobs_of_all_domains_leave_in_the_order_they_came() -> None:
     queue: FairQueue[str] = FairQueue()
     for n, domain in enumerate(("a", "a", "b", "a", "c", "b")):
         queue.push(domain, f"{domain}{n}", float(n))
-    assert [queue.pop() for _ in range(6)] == ["a0", "a1", "b2", "a3", "c4", "b5"]
+    assert [queue.pop(0.0) for _ in range(6)] == ["a0", "a1", "b2", "a3", "c4", "b5"]
     with pytest.raises(IndexError):
-        queue.pop()
+        queue.pop(0.0)
 
 
 def test_long_items_leave_a_slot_while_there_is_other_work() -> None:
@@ -159,9 +159,38 @@ def test_long_items_leave_a_slot_while_there_is_other_work() -> None:
     queue.push("check", "c", 1.0, bound_s=2.0)
     assert queue.reserving(600.0)
     assert not queue.reserving(602.0)
-    assert queue.pop(long_too=False) == "c"
+    assert queue.pop(0.0, long_too=False) == "c"
     with pytest.raises(IndexError):
-        queue.pop(long_too=False)
+        queue.pop(0.0, long_too=False)
     queue.charge("build", 0.5)  # its limit was generous, it takes little
     assert not queue.long("build")
-    assert queue.pop(long_too=False) == "b"
+    assert queue.pop(0.0, long_too=False) == "b"
+
+
+def served(backlog: dict[str, float], popped: int, cost: float = 1.0, slots: int = 2) -> list[str]:
+    """Who is judged, of domains (with these weights) that have 4,000 items each since second 0; `b` has one more at 500."""
+    queue: FairQueue[str] = FairQueue()
+    for domain, weight in backlog.items():
+        for _ in range(4000):
+            queue.push(domain, domain, 0.0, weight=weight)
+    order = []
+    for n in range(popped):
+        now = n * cost / slots
+        if n == 1000:
+            queue.push("b", "b", now)
+        order.append(queue.pop(now))
+        queue.charge(order[-1], cost)
+    return order
+
+
+def test_whoever_floods_the_line_waits_behind_its_own_items() -> None:
+    order = served({"a": 1.0}, 1200)
+    # 30 s of patience and 20 s of slack: 100 items of two slots, not the 3,000 that came before it.
+    assert 1000 <= order.index("b") <= 1000 + 2 * (30 + 20) + 1
+
+
+def test_a_line_that_is_late_is_shared_by_weight() -> None:
+    order = served({"c": 1.0, "d": 2.0, "e": 5.0}, 3200)
+    late = order[400:]  # patience is over
+    shares = {name: late.count(name) / len(late) for name in "cde"}
+    assert shares == pytest.approx({"c": 1 / 8, "d": 2 / 8, "e": 5 / 8}, abs=0.02)

@@ -230,10 +230,10 @@ def test_what_was_begun_goes_on_before_more_of_its_domain_is_begun() -> None:
     queue: FairQueue[str] = FairQueue()
     queue.push("d", "one", 0.0)
     queue.push("d", "two", 0.0)
-    assert queue.pop() == "one"
+    assert queue.pop(0.0) == "one"
     queue.push("d", "one, stage 2", 5.0, front=True)
     queue.push("e", "check", 4.0)
-    assert [queue.pop() for _ in range(3)] == ["check", "one, stage 2", "two"]
+    assert [queue.pop(0.0) for _ in range(3)] == ["check", "one, stage 2", "two"]
 
 
 def test_a_begun_item_needs_no_place_in_a_full_line() -> None:

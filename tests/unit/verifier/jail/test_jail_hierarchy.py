@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from services.verifier.jail import JailUnavailable, cgroups
-from services.verifier.jail.cgroups import JobGroups, SlotGroups, counter
+from services.verifier.jail.cgroups import SlotGroups, counter
 from services.verifier.jail.hierarchy import Tree, delegate, describe, plan
 from services.verifier.jail.job import Limits
+from services.verifier.jail.jobgroups import JobGroups
 
 V1 = """
 30 20 0:25 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
@@ -126,7 +127,7 @@ def test_a_slot_hands_the_controllers_of_v2_to_its_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(cgroups, "_write", lambda path, text: asked.append((path, text)))
+    monkeypatch.setattr(cgroups, "write", lambda path, text: asked.append((path, text)))
     trees = [
         Tree(tmp_path / "two", 2, frozenset({"pids", "cpu", "kill"})),
         Tree(tmp_path / "one", 1, frozenset({"memory"})),
@@ -138,3 +139,50 @@ def test_a_slot_hands_the_controllers_of_v2_to_its_jobs(
     assert asked == [(f"{tmp_path}/two/slot/cgroup.subtree_control", "+pids")]
     assert all((tree.parent / "slot" / "keep").is_dir() for tree in trees)
     assert not groups.keeps_peak
+
+
+V1_AS_NEW = {
+    "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n",
+    "memory.usage_in_bytes": "524288\n",
+    "memory.max_usage_in_bytes": "9999999\n",
+    "pids.events": "max 0\n",
+    "pids.current": "0\n",
+    "pids.peak": "2\n",
+    "cpuacct.usage": "2500000000\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "good"),
+    [
+        ("", "", True),
+        ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n", False),
+        ("memory.usage_in_bytes", f"{(1 << 20) + 1}\n", False),
+        ("pids.events", "max 1\n", False),
+        ("pids.current", "1\n", False),
+        ("pids.peak", "3\n", False),
+        ("pids.peak", None, False),  # a kernel that keeps none
+        ("memory.max_usage_in_bytes", None, False),
+    ],
+)
+def test_groups_serve_another_job_only_if_nothing_tells_them_from_new_ones(
+    tmp_path: Path, file: str, text: str | None, *, good: bool
+) -> None:
+    group = tmp_path / "slot" / "job-1"
+    group.parent.mkdir()
+    limits = Limits(memory_bytes=64 << 20, pids=10)
+    groups = JobGroups([Tree(tmp_path, 1, frozenset({"memory", "pids", "cpu"}))], "slot", 1)
+    groups.make()
+    for name in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "pids.max"):
+        (group / name).write_text("")
+    for name, content in (V1_AS_NEW | {file: text} if file else V1_AS_NEW).items():
+        if content is not None:
+            (group / name).write_text(content)
+    groups.limit(limits)
+    assert groups.as_new(limits) is good
+    if good:
+        assert groups.cpu_s() == 0.0  # the time of the job before is not this one's
+        (group / "cpuacct.usage").write_text("4000000000\n")
+        assert groups.cpu_s() == pytest.approx(1.5)
+        assert (group / "memory.max_usage_in_bytes").read_text().startswith("0")
+    assert not groups.as_new(Limits(memory_bytes=64 << 20, pids=11))

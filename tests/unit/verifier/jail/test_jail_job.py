@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from services.verifier.jail import FileEntry, Job, JobError, Limits
-from services.verifier.jail.config import REQUEST, TEXT_MAX, WITH_FILE, WITH_LISTENER, WITH_REPORT, request
+from services.verifier.jail.config import (
+    REQUEST,
+    TEXT_MAX,
+    WITH_FILE,
+    WITH_LISTENER,
+    WITH_OWN_NETWORK,
+    WITH_REPORT,
+    request,
+)
 from services.verifier.network import Allow
 
 
@@ -99,6 +107,6 @@ def test_long_strings_go_through_a_file() -> None:
 
 def test_a_job_with_a_network_is_told_of_its_proxy() -> None:
     header, text = request(Job(argv=("a",), network=Allow((("example.org", 443),))), 1, 0)
-    assert REQUEST.unpack(header)[4] == WITH_LISTENER
+    assert REQUEST.unpack(header)[4] == WITH_LISTENER | WITH_OWN_NETWORK
     assert b"HTTPS_PROXY=http://127.0.0.1:3128\0" in text
     assert b"_PROXY" not in request(Job(argv=("a",)), 1, 0)[1]

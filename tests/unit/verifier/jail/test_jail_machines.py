@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from services.verifier.jail import JailUnavailable
-from services.verifier.jail.cgroups import JobGroups
 from services.verifier.jail.hierarchy import LEAF, Tree, describe, discover
 from services.verifier.jail.job import Limits
+from services.verifier.jail.jobgroups import JobGroups
 
 V1_FILES = (
     *("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control", "memory.max_usage_in_bytes"),

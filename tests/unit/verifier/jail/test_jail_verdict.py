@@ -84,8 +84,9 @@ def page(
     end: int = 0,
     wait: int = 0,
     noexec: int = 0,
+    disturbed: int = 0,
 ) -> bytes:
-    return PAGE.pack(number, error, step, start, end, wait, noexec)
+    return PAGE.pack(number, error, step, start, end, wait, noexec, disturbed, disturbed)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,7 @@ def page(
         (page(start=10**9, end=2 * 10**9, wait=11), Status(1.0, 2.0, None, 11)),
         (page(start=10**9, end=2 * 10**9, wait=11 | 0x80), Status(1.0, 2.0, None, 11)),
         (page(start=10**9, end=2 * 10**9, wait=127 << 8, noexec=2), Status(1.0, 2.0, 127, None, 2)),
+        (page(start=10**9, disturbed=1), Status(1.0, disturbed=True)),
         (page(error=errno.EPERM, step=b"proc"), Status(failed="proc: Operation not permitted")),
         (page(0, error=errno.ENOSPC, step=b"clone3"), Status(failed="clone3: No space left on device")),
     ],
