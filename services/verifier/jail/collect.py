@@ -77,13 +77,17 @@ def collect(folder: str | int, caps: Caps, *, keep: bool) -> Collected:
             caps.name_bytes -= len(path)
             entry, fd, miss = look(folder_fd, name, caps, keep=keep)
             layer[path] = entry
+            # Of a folder, too: with a shorter path there would be room for no name in it.
+            if not miss and len(path) > (MAX_PATH if fd is None else MAX_PATH - 2):
+                miss = f"its path is too long: {len(path)} bytes"
+            if not miss and fd is not None and len(stack) >= MAX_DEPTH:
+                miss = "it lies too deep"
             if miss:
                 missed.append(f"{display(path)!r:.200}: {miss}")
             if fd is None:
                 continue
-            if len(stack) >= MAX_DEPTH or len(path) > MAX_PATH - 2:
+            if miss:
                 os.close(fd)
-                missed.append(f"{display(path)!r:.200}: its path is too long or too deep")
             else:
                 stack.append((fd, path + b"/", listing(fd, caps)))
     finally:

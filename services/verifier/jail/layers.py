@@ -26,6 +26,8 @@ from services.verifier.jail.tree import (
 
 FORMAT = 1
 MAX_NAME = 255
+ROW_BYTES = 40
+"""At most, of a row besides its path and its content: heads of 5 bytes for each, the kind's 9, the mode's 5 and two more."""
 
 Kind = Literal["file", "dir", "symlink", "whiteout"]
 
@@ -64,6 +66,11 @@ class Layer:
         """The canonical bytes: sorted by path, without times and owners. Made anew each time: they are a whole copy."""
         rows = [(path, e.kind, e.mode, e.content, e.opaque) for path, e in sorted(self.tree.items())]
         return msgspec.msgpack.encode((FORMAT, rows))
+
+    @property
+    def size(self) -> int:
+        """No fewer bytes than `encoded` has, without making them."""
+        return ROW_BYTES * (len(self.tree) + 1) + sum(len(p) + len(e.content) for p, e in self.tree.items())
 
     @cached_property
     def digest(self) -> str:
@@ -106,6 +113,14 @@ def decode_layer(data: bytes) -> Layer:
     if layer.encoded != data:
         raise SnapshotError("not a snapshot layer: its bytes are in an unusual form")
     return layer
+
+
+def check_layer(layer: Layer) -> None:
+    """Raise SnapshotError unless `decode_layer` takes the layer's bytes, which are not made for it."""
+    for path, entry in layer.tree.items():
+        known = entry.kind in (*KEPT, "whiteout")
+        if not known or not _sound(_Row(path, entry.kind, entry.mode, entry.content, entry.opaque)):  # type: ignore[arg-type]
+            raise SnapshotError(f"{display(path)!r:.80} ({len(path)} bytes) cannot be kept")
 
 
 def _sound(row: _Row) -> bool:

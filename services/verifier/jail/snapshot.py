@@ -1,7 +1,8 @@
 """Snapshots of the working folder as content-addressed layers.
 
 Invariant: a layer's digest is the SHA-256 of its canonical bytes, a snapshot's that of its list of layers; whatever is
-read back from a store is checked against the digest before it is used. Layers are shared: a snapshot holds those of
+read back from a store is checked against the digest before it is used; what `save` takes, `load` gives back, and a slot can
+lay it out (`check_snapshot`: one rule, where a snapshot is made, kept and loaded). Layers are shared: a snapshot holds those of
 its base and its own on top.
 
 Not part of a snapshot: times, owners, extended attributes, setuid and setgid bits. Files that were hard links to each
@@ -19,18 +20,33 @@ import msgspec
 
 from services.runtime.errors import Unavailable
 from services.verifier.jail.job import Change
-from services.verifier.jail.layers import FORMAT, Layer, SnapshotError, decode_layer, layer_of
+from services.verifier.jail.layers import FORMAT, Layer, SnapshotError, check_layer, decode_layer, layer_of
 from services.verifier.jail.tree import Entry, change, check, display, overlay, sha256, tree_digest
 
 if TYPE_CHECKING:
     from schemas.trajectories import BlobRef
 
-__all__ = ["Layer", "Snapshot", "SnapshotError", "Store", "decode_layer", "layer_of", "load", "save"]
+__all__ = [
+    "Layer",
+    "Snapshot",
+    "SnapshotError",
+    "Store",
+    "check_snapshot",
+    "decode_layer",
+    "layer_of",
+    "load",
+    "save",
+    "stacked",
+]
 
 ID_DIGITS = 64
 MAX_LAYERS = 64
+STACK = 16
+"""Layers that a new snapshot may have; of more, one is made."""
 MAX_BYTES = 1 << 30
-"""Of all layers of a snapshot together, as stored."""
+"""Of all layers of a snapshot together, as stored. A slot's folder has room for as much and for MAX_PATHS part-filled pages."""
+MAX_PATHS = 90_000
+"""Of the merged tree: a slot's folder takes 100,000, the jail's own files among them."""
 
 
 class Store(Protocol):
@@ -98,11 +114,42 @@ class Snapshot:
         self.__dict__.pop("tree", None)
 
 
+def stacked(layers: tuple[Layer, ...]) -> Snapshot:
+    """The snapshot of these layers, lowest first: of many, or of big ones that hide one another, merged into one.
+
+    Raises SnapshotError, with one line about why, when it could not be kept or laid out again.
+    """
+    if len(layers) > STACK or sum(layer.size for layer in layers) > MAX_BYTES:
+        layers = (Layer(overlay(layer.tree for layer in layers)),)
+    snapshot = Snapshot(layers)
+    check_snapshot(snapshot)
+    return snapshot
+
+
+def check_snapshot(snapshot: Snapshot) -> None:
+    """Raise SnapshotError unless the snapshot can be kept, loaded and laid out; the line says what of it cannot."""
+    if len(snapshot.layers) > MAX_LAYERS:
+        raise SnapshotError(f"{len(snapshot.layers)} layers are too many: {MAX_LAYERS} can be kept")
+    held = sum(layer.size for layer in snapshot.layers)
+    if held > MAX_BYTES:
+        raise SnapshotError(f"its files and names, {held} bytes, are too big: {MAX_BYTES} can be kept")
+    for layer in snapshot.layers:
+        check_layer(layer)
+    if len(snapshot.tree) > MAX_PATHS:
+        raise SnapshotError(f"{len(snapshot.tree)} paths are too many: {MAX_PATHS} can be laid out")
+    try:
+        check(snapshot.tree)
+    except ValueError as error:
+        raise SnapshotError(str(error)) from error
+
+
 def save(snapshot: Snapshot, store: Store | Path) -> str:
     """Keep what is not yet in `store` (a folder, too); returns the id, with which any other machine can `load` it.
 
-    The list of layers goes last: an id that can be found is whole. Raises BlobError.
+    The list of layers goes last: an id that can be found is whole. Raises BlobError, and SnapshotError, with nothing kept,
+    for what `load` would refuse.
     """
+    check_snapshot(snapshot)
     blobs = _opened(store)
     for layer in snapshot.layers:
         blobs.put(layer.encoded)
@@ -134,8 +181,8 @@ def load(snapshot_id: str, store: Store | Path) -> Snapshot:
         layers.append(decode_layer(data))
     snapshot = Snapshot(tuple(layers))
     try:
-        check(snapshot.tree)
-    except ValueError as error:
+        check_snapshot(snapshot)
+    except SnapshotError as error:
         raise SnapshotError(f"snapshot {snapshot_id[:12]} cannot be laid out: {error}") from error
     return snapshot
 

@@ -197,8 +197,8 @@ def test_whatever_was_saved_is_restored(tmp_path: Path, trees: list[Tree]) -> No
 def test_many_layers_made_one_are_the_same_tree(trees: list[Tree], last: Tree) -> None:
     """Whiteouts and opaque folders of all layers have done their work then; what comes on top finds the same below it."""
     layers = tuple(map(Layer, trees))
-    flat = snapshot_of(layers[:-1], Collected(dict(trees[-1]), complete=True))
-    assert flat is not None
+    flat, why = snapshot_of(layers[:-1], Collected(dict(trees[-1]), complete=True))
+    assert flat is not None, why
     assert len(flat.layers) == 1
     assert flat.tree == overlay(trees)
     assert all(e.kind != "whiteout" and not e.opaque for e in flat.layers[0].tree.values())
@@ -208,8 +208,45 @@ def test_many_layers_made_one_are_the_same_tree(trees: list[Tree], last: Tree) -
 
 def test_what_changes_nothing_is_no_layer() -> None:
     again = Collected(dict(BASE.tree), complete=True)
-    assert snapshot_of((BASE,), again, same=True) == Snapshot((BASE,))
-    kept = snapshot_of((BASE,), again)
-    assert kept is not None
+    assert snapshot_of((BASE,), again, same=True) == (Snapshot((BASE,)), "")
+    kept, why = snapshot_of((BASE,), again)
+    assert kept is not None, why
     assert len(kept.layers) == 2
-    assert snapshot_of((BASE,), Collected({}, complete=False, why="cap"), same=True) is None
+    assert snapshot_of((BASE,), Collected({}, complete=False, why="cap"), same=True) == (None, "cap")
+
+
+def test_what_could_not_be_loaded_again_is_no_snapshot_and_is_not_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One rule where a snapshot is made, kept and loaded: bytes of all layers, paths, and entries that are not sound."""
+    monkeypatch.setattr(stored, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(stored, "MAX_PATHS", 5)
+    big = [Layer({name: file_entry(bytes([n]) * (300 << 10), 0o644)}) for n, name in enumerate([b"a", b"b", b"c"])]
+    last = Layer({b"d": file_entry(b"x" * (300 << 10), 0o644)})
+    long = b"/".join([b"d" * 250] * 16 + [b"f" * 200])
+    deep = {path: Entry("dir", 0o755, 0, "") for path in parents(long)}
+    bad = {
+        "bytes": ((*big,), last),
+        "paths": ((BASE,), Layer({b"%d" % n: file_entry(b"", 0o644) for n in range(6)})),
+        "cannot be kept": ((BASE,), Layer({**deep, long: file_entry(b"", 0o644)})),
+        "cannot be kept ": ((), Layer({b"l": Entry("symlink", 0o777, 0, "", b"")})),
+        "not a folder": ((), Layer({b"no/such": file_entry(b"", 0o644)})),
+    }
+    for words, (layers, top) in bad.items():
+        made, why = snapshot_of(layers, Collected(dict(top.tree), complete=True))
+        assert made is None
+        assert words.strip() in why
+        assert len(why) < 200
+        with pytest.raises(SnapshotError, match=words.strip()):
+            save(Snapshot((*layers, top)), tmp_path / "blobs")
+    assert not (tmp_path / "blobs").exists()
+    assert load(save(Snapshot(tuple(big)), tmp_path / "blobs"), tmp_path / "blobs").layers == tuple(big)
+
+
+def test_big_layers_that_hide_one_another_are_made_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "MAX_BYTES", 1 << 20)
+    layers = tuple(Layer({b"a": file_entry(bytes([n]) * (300 << 10), 0o644)}) for n in range(4))
+    made, why = snapshot_of(layers[:-1], Collected(dict(layers[-1].tree), complete=True))
+    assert made is not None, why
+    assert made.layers == layers[-1:]
+    assert load(save(made, tmp_path), tmp_path).tree == dict(layers[-1].tree)
