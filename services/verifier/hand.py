@@ -29,6 +29,14 @@ class WorkerLostError(RuntimeError):
     """The worker died, or did not answer in time; the message says which."""
 
 
+class WorkerDiedError(WorkerLostError):
+    """The worker's process ended by itself. `killed`: by SIGKILL, as when memory runs out, be it its own doing or not."""
+
+    def __init__(self, message: str, *, killed: bool) -> None:
+        super().__init__(message)
+        self.killed = killed
+
+
 class CheckOverrunError(WorkerLostError):
     """The worker died of a bound on its own checks (bounds.py): the answer's doing, whatever the machine does."""
 
@@ -128,6 +136,11 @@ class Hand:
                 return CheckOverrunError(f"took more than {self._bounds.cpu_s:g} s of processor time")
             if process.returncode == MEMORY_STATUS:
                 return CheckOverrunError(f"took more than {self._bounds.memory_bytes >> 20} MiB of memory")
+            if process.returncode is not None:
+                how = f"status {process.returncode}"
+                if process.returncode < 0:
+                    how = signal.Signals(-process.returncode).name
+                return WorkerDiedError(f"it died ({how})", killed=process.returncode == -signal.SIGKILL)
         return WorkerLostError("it died")
 
     def _pipes(self) -> tuple[asyncio.StreamWriter, asyncio.StreamReader]:

@@ -65,6 +65,11 @@ class Job:
     track: Track | None = None
     """Set when it is judged stage by stage; then the bounds are of one stage."""
 
+    @property
+    def weight(self) -> float:
+        """Its domain's."""
+        return self.request.card.weight
+
 
 def bounded(card: Card, task: Task, runs: Callable[[str, dict[str, Any]], int]) -> float:
     """Seconds that the jail may take in all for as many runs as a family says."""

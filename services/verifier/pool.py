@@ -21,6 +21,7 @@ from services.verifier.attempts import Ended
 from services.verifier.bounds import Bounds
 from services.verifier.breaker import Breaker
 from services.verifier.cache import Cache, Share, key
+from services.verifier.company import Company
 from services.verifier.crew import Crew, sweep
 from services.verifier.frames import Request, encode
 from services.verifier.gate import HOLD_SHARE, Gate
@@ -74,7 +75,7 @@ class Pool:
         self._recycle, self._grown = recycle, bounds.memory_bytes // 2
         self._line: Line[Job] = Line(slots, queue_limit)
         self._pending: dict[str, asyncio.Future[Judged]] = {}
-        self._crew = Crew(slots, root, command, bounds)
+        self._crew, self._company = Crew(slots, root, command, bounds), Company()
         self._loops: list[asyncio.Task[None]] = []
         self.failed: asyncio.Future[None] | None = None
         """Has an exception once slots can no longer be made: the service must end then, and not judge."""
@@ -106,6 +107,14 @@ class Pool:
             raise
         self.failed = asyncio.get_running_loop().create_future()
         self._loops = [asyncio.create_task(self._serve(hand)) for hand in self._crew]
+        for loop in self._loops:
+            loop.add_done_callback(self._watch)
+
+    def _watch(self, task: asyncio.Task[None]) -> None:
+        """A task of ours that ends by an exception ends the service: nobody else would notice."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self.failed is not None and not self.failed.done():
+            self.failed.set_exception(Unavailable(f"verifier fault: {type(error).__name__}: {error}"))
 
     async def close(self) -> None:
         """End the workers; jobs without a verdict get an `infra` one."""
@@ -116,7 +125,7 @@ class Pool:
         for job in self._line.drain():
             self._finish(job, Judged(infra("the verifier was stopped"), settled=False))
         self._gate.leave()
-        await asyncio.gather(*self._held)
+        await asyncio.gather(*self._held, return_exceptions=True)  # `_watch` has told of them
         await self._crew.close()
         await self.staged.close()
         if self.stats["workers_lost"]:
@@ -154,7 +163,7 @@ class Pool:
         pending = self._pending.get(name) if self._cache.size else None
         if pending is not None:
             shared = await asyncio.shield(pending)
-            return self._counted(Judged(shared.verdict, cached=True))
+            return self._counted(Judged(shared.verdict, cached=True, fault=shared.fault))
         job = self._job(name, task, card, submission)
         self._pending[name] = job.done
         job.hold_until = time.monotonic() + HOLD_SHARE * card.timeouts.verify_s
@@ -174,8 +183,13 @@ class Pool:
             self._pending.pop(name, None)
             job.done.cancel()
             raise
+        except Exception as error:
+            self._pending.pop(name, None)
+            job.done.set_exception(error)
+            job.done.exception()  # raised here
+            raise
         job.since = time.monotonic()
-        self._line.push(job.domain, job, job.bound_s)
+        self._line.push(job.domain, job, job.bound_s, job.weight)
         judged = await asyncio.shield(job.done)
         if self._share.take():
             self._again(name, task, card, submission, judged)
@@ -208,7 +222,7 @@ class Pool:
             return
         job = self._job(name, task, card, submission, first.verdict)
         self.staged.anew(job)
-        if not first.settled or not self._line.push_extra(job.domain, job, job.bound_s):
+        if not first.settled or not self._line.push_extra(job.domain, job, job.bound_s, job.weight):
             self.stats["unsettled"] += 1
 
     async def _serve(self, hand: Hand) -> None:
@@ -230,6 +244,12 @@ class Pool:
                 if self.failed is not None and not self.failed.done():
                     self.failed.set_exception(Unavailable(f"no jail, no verdicts: {error}"))
                 return
+            except (
+                Exception
+            ) as error:  # a fault of ours costs this answer its verdict, never the slot its loop
+                log.exception("the verifier failed at an answer of %s", job.domain)
+                fault = clip(f"verifier fault: {type(error).__name__}: {error}")
+                ended = Ended(infra(fault), settled=False, fault=fault)
             finally:
                 took_s = time.monotonic() - started
                 self.stats["busy_s"] += took_s
@@ -248,7 +268,12 @@ class Pool:
         if track is not None:
             waited_s, took_s = track.waited_s or waited_s, track.took_s + took_s
         judged = Judged(
-            ended.verdict, queued_s=waited_s, duration_s=took_s, settled=ended.settled, track=track
+            ended.verdict,
+            queued_s=waited_s,
+            duration_s=took_s,
+            settled=ended.settled,
+            fault="killed" if ended.killed else "",
+            track=track,
         )
         self._finish(job, judged)
 
@@ -267,7 +292,7 @@ class Pool:
         if job.track is not None:
             job.track.waited_s = job.track.waited_s or waited_s
             job.track.took_s += took_s
-        self._line.push_again(job.domain, job, job.bound_s)
+        self._line.push_again(job.domain, job, job.bound_s, job.weight)
 
     async def _run(self, hand: Hand, job: Job) -> Ended | None:
         """The verdict of one job, by the breaker or by a worker; None: one more stage is committed, and more are left.
@@ -280,9 +305,10 @@ class Pool:
             if refusal:
                 return Ended(infra(clip(refusal)), settled=False, refused=True)
         if job.track is None:
-            ended: Ended | None = await attempts.judge(hand, encode(job.request), job.deadline_s, self.stats)
+            frame, company = encode(job.request), self._company
+            ended: Ended | None = await attempts.judge(hand, frame, job.deadline_s, self.stats, company)
         else:
-            ended = await self.staged.step(hand, job, job.track)
+            ended = await self.staged.step(hand, job, job.track, self._company)
         if job.against is None:
             self._noted(job.domain, ended.fault if ended is not None else "")
         return ended
@@ -305,13 +331,14 @@ class Pool:
             try:
                 if await self._entered(job):
                     await self._line.room()
-                    self._line.push(job.domain, job, job.bound_s)
+                    self._line.push(job.domain, job, job.bound_s, job.weight)
             except HandedBackError as error:
                 self._handed_back(job, error)
 
         task = asyncio.create_task(wait())
         self._held.add(task)
         task.add_done_callback(self._held.discard)
+        task.add_done_callback(self._watch)
 
     def _noted(self, domain: str, fault: str) -> None:
         self._gate.note(domain, fault)

@@ -14,6 +14,7 @@ from schemas.verdicts import clip, infra
 from services.runtime.blobs import BlobError
 from services.verifier import advance, families
 from services.verifier.attempts import Ended
+from services.verifier.company import Company
 from services.verifier.hand import Hand
 from services.verifier.jobs import Job, Judged, bounded
 from services.verifier.keep import Keep
@@ -86,7 +87,7 @@ class Staged:
         job.bound_s = bounded(job.request.card, job.request.task, families.step_runs)
         job.deadline_s = job.bound_s + self._margin_s
 
-    async def step(self, hand: Hand, job: Job, track: Track) -> Ended | None:
+    async def step(self, hand: Hand, job: Job, track: Track, company: Company) -> Ended | None:
         """Judge the next stage; None: it is committed, which stands in the store before this returns, and more are left.
 
         Raises JailUnavailable: no slot can be made; HandedBackError.
@@ -95,7 +96,7 @@ class Staged:
             raise HandedBackError(f"{track.done} stages are committed")
         try:
             await track.look()
-            return await advance.stage(hand, job, track, self._stats)
+            return await advance.stage(hand, job, track, self._stats, company)
         except BlobError as error:
             said = infra(clip(f"its progress cannot be kept: {error}"))
             return Ended(said, settled=False, fault=said.evidence)

@@ -69,7 +69,7 @@ class Stepper:
                     save(course.snapshot, Blobs(resume.parts))
         except JailFaultError as error:
             return infra(clip(str(error)))
-        except BlobError as error:
+        except (BlobError, SnapshotError) as error:
             return infra(clip(f"the state after a stage cannot be kept: {error}"))
         took_s = round(time.monotonic() - started, 6)
         committed = tuple(

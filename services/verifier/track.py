@@ -8,6 +8,7 @@ known to be committed.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from schemas.tasks import Task
 from services.verifier.frames import Resume
 from services.verifier.keep import Keep
 from services.verifier.progress import Committed, Progress
+
+BACKS = 2
+"""How many times an answer goes back to the same stage, because the state after it was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class Track:
         self._stages = len(stages) if isinstance(stages, list) else 0
         self._progress = Progress()
         self._told = 0
+        self._backs: Counter[int] = Counter()
+        """Stage -> how many times it was gone back to, by this service."""
         self.resumed = 0
         self.took_s = 0.0
         """Seconds in slots so far, of this service."""
@@ -117,8 +123,13 @@ class Track:
         await self._write(wanted)
         return self._progress is wanted
 
+    def may_go_back(self, stage: int) -> bool:
+        """Whether `back` to `stage` is still of use. The record's own count bounds what several services do in turn."""
+        return self._backs[stage] < BACKS and self._progress.restarts < BACKS * self._stages
+
     async def back(self, stage: int, why: str) -> None:
         """Have `stage` and all after it judged again. Raises BlobError."""
+        self._backs[stage] += 1
         await self._write(self._progress.back_to(stage, f"run again from here: {why}"))
 
     async def discard(self, *, record: bool) -> None:

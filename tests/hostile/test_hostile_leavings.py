@@ -222,7 +222,34 @@ def test_38c_paths_longer_than_any_call_takes(attack: Callable[..., Outcome]) ->
     code = "import os\nfor n in range(30):\n  os.mkdir('d' * 250); os.chdir('d' * 250)\nopen('f', 'w').write('x')"
     outcome = attack((*PYTHON, code), CALM, keep=True)
     assert outcome.exit_code == 0
-    assert outcome.snapshot is None or all(len(path) < 4096 for path in outcome.snapshot.tree)
+    assert outcome.snapshot is None
+    assert not outcome.diff.complete
+    assert "no snapshot" in outcome.detail
+
+
+NESTED = "import os\nn = 'd' * 250\nfor _ in range({folders}): os.mkdir(n); os.chdir(n)\nopen('f' * {name}, 'w').write('x')"
+
+
+@pytest.mark.parametrize(
+    ("folders", "name", "kept"),
+    [(16, 79, True), (16, 80, False), (16, 200, False), (15, 255, True)],
+    ids=["4095", "4096", "4216", "4020"],
+)
+def test_38e_a_path_is_in_a_snapshot_only_if_the_next_job_can_stand_on_it(
+    slot: Slot, attack: Callable[..., Outcome], folders: int, name: int, kept: bool
+) -> None:
+    """A file's path counts like a folder's; what can be kept is laid out for a second job, which finds it."""
+    outcome = attack((*PYTHON, NESTED.format(folders=folders, name=name)), CALM, keep=True)
+    assert outcome.exit_code == 0
+    assert (outcome.snapshot is not None, outcome.diff.complete) == (kept, kept)
+    if outcome.snapshot is None:
+        assert "no snapshot" in outcome.detail
+        assert "too long" in outcome.detail
+        return
+    assert max(map(len, outcome.snapshot.tree)) == folders * 251 + name
+    count = "import os; print(sum(len(f) for _, _, f in os.walk('.')))"
+    after = slot.run(Job(argv=(*PYTHON, count), limits=CALM, base=outcome.snapshot))
+    assert (after.cause, after.stdout) == ("exit", b"1\n"), after.detail
 
 
 def test_38d_a_flood_of_files_is_bounded(attack: Callable[..., Outcome]) -> None:

@@ -64,6 +64,12 @@ while head := source.read(HEAD):
         continue
     if word.startswith("sleep"):
         time.sleep(0.2)
+    if word.startswith("nap"):
+        time.sleep(0.2)
+        with log.open("a") as file:
+            file.write("d woke\\n")
+    if word == "oom" or (word == "oom once" and lines.count(f"{request.task.domain} {word}") == 1):
+        os.kill(os.getpid(), 9)
     if word.startswith("fault"):
         send(encode(Reply(verdict=infra(f"no room for {word}"))))
         continue
@@ -506,3 +512,32 @@ def test_two_pools_have_no_number_in_common(drive: Any, tmp_path: Path) -> None:
 
     (ours, theirs), _ = drive(scenario, slots=2)
     assert (len(ours), len(theirs), len({*ours, *theirs})) == (2, 20, 22)
+
+
+def test_an_answer_that_no_worker_survives_says_so_and_one_that_was_too_slow_does_not(drive: Any) -> None:
+    async def scenario(pool: Pool) -> list[Judged]:
+        return [await pool.judge(TASK, word) for word in (b"die", b"oom", b"oom once", b"hang")]
+
+    judged, log = drive(scenario)
+    assert [(each.verdict.outcome, each.fault) for each in judged] == [
+        ("infra", "killed"),
+        ("infra", "killed"),
+        ("scored", ""),
+        ("infra", ""),
+    ]
+    assert "it died (SIGKILL)" in judged[1].verdict.evidence
+    assert log.count("d oom") == 2
+
+
+def test_what_was_killed_is_judged_again_with_nobody_beside_it(drive: Any) -> None:
+    async def scenario(pool: Pool) -> list[Judged]:
+        neighbours = [pool.judge(TASK, f"nap {n}".encode()) for n in range(8)]
+        return await asyncio.gather(*neighbours, pool.judge(TASK, b"oom"))
+
+    judged, log = drive(scenario, slots=3, margin_s=5.0)
+    assert [each.fault for each in judged] == [""] * 8 + ["killed"]
+    first, second = [at for at, line in enumerate(log) if line == "d oom"]
+    before = [line for line in log[:second] if line.startswith(("d nap", "d woke"))]
+    assert before.count("d woke") * 2 == len(before), "somebody was at work beside it"
+    assert first < second
+    assert log.count("d woke") == 8

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from services.runtime.blobs import BlobError, Blobs
 from services.verifier.jail import FileEntry, Snapshot, SnapshotError
+from services.verifier.jail import snapshot as rules
 from services.verifier.jail.collect import Collected
 from services.verifier.jail.layers import Layer, decode_layer
 from services.verifier.jail.layout import lay_out, verify
@@ -219,9 +220,12 @@ def test_what_could_not_be_loaded_again_is_no_snapshot_and_is_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One rule where a snapshot is made, kept and loaded: bytes of all layers, paths, and entries that are not sound."""
-    monkeypatch.setattr(stored, "MAX_BYTES", 1 << 20)
-    monkeypatch.setattr(stored, "MAX_PATHS", 5)
-    big = [Layer({name: file_entry(bytes([n]) * (300 << 10), 0o644)}) for n, name in enumerate([b"a", b"b", b"c"])]
+    monkeypatch.setattr(rules, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(rules, "MAX_PATHS", 5)
+    big = [
+        Layer({name: file_entry(bytes([n]) * (300 << 10), 0o644)})
+        for n, name in enumerate([b"a", b"b", b"c"])
+    ]
     last = Layer({b"d": file_entry(b"x" * (300 << 10), 0o644)})
     long = b"/".join([b"d" * 250] * 16 + [b"f" * 200])
     deep = {path: Entry("dir", 0o755, 0, "") for path in parents(long)}
@@ -243,8 +247,10 @@ def test_what_could_not_be_loaded_again_is_no_snapshot_and_is_not_saved(
     assert load(save(Snapshot(tuple(big)), tmp_path / "blobs"), tmp_path / "blobs").layers == tuple(big)
 
 
-def test_big_layers_that_hide_one_another_are_made_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "MAX_BYTES", 1 << 20)
+def test_big_layers_that_hide_one_another_are_made_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "MAX_BYTES", 1 << 20)
     layers = tuple(Layer({b"a": file_entry(bytes([n]) * (300 << 10), 0o644)}) for n in range(4))
     made, why = snapshot_of(layers[:-1], Collected(dict(layers[-1].tree), complete=True))
     assert made is not None, why

@@ -13,12 +13,13 @@ import pytest
 from schemas.cards import parse_card
 from schemas.tasks import Task
 from schemas.verdicts import StageResult
+from services.runtime.errors import Unavailable
 from services.verifier.fair import FairQueue
 from services.verifier.jail import JailUnavailable
 from services.verifier.keep import Keep
 from services.verifier.line import Line
 from services.verifier.pool import Judged, Pool
-from services.verifier.progress import Committed
+from services.verifier.progress import Committed, Progress
 from services.verifier.track import Follow, HandedBackError, Told, Track
 
 STAGES = 5
@@ -33,7 +34,7 @@ WORKER = """
 import os, sys, time
 from pathlib import Path
 from services.verifier.frames import HEAD, Ready, Reply, Request, encode, size
-from services.verifier.progress import Committed
+from services.verifier.progress import Committed, Progress
 from schemas.verdicts import Part, StageResult, scored
 import msgspec
 log, out, source = Path(sys.argv[1]), sys.stdout.buffer, sys.stdin.buffer
@@ -258,3 +259,74 @@ def test_a_begun_item_needs_no_place_in_a_full_line() -> None:
         return taken
 
     assert asyncio.run(go()) == ["one", "two"]
+
+
+class BrokenKeep(Keep):
+    """A store whose driver raises what is no OSError, at its `at`-th reading."""
+
+    def __init__(self, url: str, at: int) -> None:
+        super().__init__(url)
+        self.left = at
+
+    def read(self, key: str) -> Progress:
+        self.left -= 1
+        if self.left == 0:
+            raise RuntimeError("the driver is broken")
+        return super().read(key)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_fault_of_ours_costs_one_answer_and_no_slot(tmp_path: Path, at: int) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    command = [sys.executable, str(tmp_path / "worker.py"), str(tmp_path / "log")]
+
+    async def go() -> None:
+        keep = BrokenKeep(str(tmp_path / "blobs"), at)
+        pool = Pool({"d": CARD}, tmp_path, slots=1, command=command, keep=keep, worker="w")
+        await pool.start()
+        outcomes: list[tuple[str, str]] = []
+        try:
+            for n in range(2):
+                follow = Follow(f"o{n}", lambda _: None)
+                async with asyncio.timeout(20.0):
+                    try:
+                        judged = await pool.judge(TASK, f"answer {n}".encode(), follow)
+                        outcomes.append((judged.verdict.outcome, judged.verdict.evidence))
+                    except RuntimeError as error:
+                        outcomes.append(("raised", str(error)))
+            assert outcomes[0][0] != "scored"
+            assert "the driver is broken" in outcomes[0][1]
+            assert outcomes[1][0] == "scored"
+            assert not any(loop.done() for loop in pool._loops)
+            assert pool.failed is not None
+            assert not pool.failed.done()
+        finally:
+            await pool.close()
+
+    asyncio.run(go())
+
+
+def test_a_slot_that_ends_all_the_same_ends_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "worker.py").write_text(WORKER)
+    command = [sys.executable, str(tmp_path / "worker.py"), str(tmp_path / "log")]
+
+    async def broken(*_: object) -> None:
+        raise RuntimeError("not so")
+
+    monkeypatch.setattr("services.verifier.attempts.renew", broken)
+
+    async def go() -> None:
+        pool = Pool({"d": CARD}, tmp_path, slots=1, command=command)
+        await pool.start()
+        try:
+            async with asyncio.timeout(20.0):
+                await pool.judge(TASK, b"answer")
+                assert pool.failed is not None
+                with pytest.raises(Unavailable, match="RuntimeError: not so"):
+                    await pool.failed
+        finally:
+            await pool.close()
+
+    asyncio.run(go())
