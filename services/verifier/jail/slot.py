@@ -10,42 +10,32 @@ from __future__ import annotations
 import errno
 import os
 import re
-import select
-import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from services.verifier.jail import config
 from services.verifier.jail.cgroups import SlotGroups
-from services.verifier.jail.collect import Caps, Collected, collect
 from services.verifier.jail.hierarchy import Tree as CgroupTree
-from services.verifier.jail.job import Cause, JailUnavailable, Job, Limits, Outcome
+from services.verifier.jail.job import Cause, JailUnavailable, Job, Outcome
 from services.verifier.jail.jobgroups import JobGroups
-from services.verifier.jail.launcher import HANDED_MAX, SETUP_DEADLINE_S, GoneError, Launcher, LaunchError
+from services.verifier.jail.launcher import GoneError, Launcher, LaunchError
+from services.verifier.jail.once import Turn, run_once
 from services.verifier.jail.ownership import clear, free_lock, take_lock
 from services.verifier.jail.policy import compiled
-from services.verifier.jail.snapshot import Layer, Snapshot, SnapshotError, layer_of, stacked
-from services.verifier.jail.storage import HOME, OWN_BYTES, Storage, place
+from services.verifier.jail.snapshot import Layer
+from services.verifier.jail.storage import HOME, Storage, place
 from services.verifier.jail.streams import high
-from services.verifier.jail.supervise import Ending, Pipes, Supervision, submit
-from services.verifier.jail.tree import Entry, compare, from_files, overlay
-from services.verifier.jail.verdict import Evidence, judge
-
-if TYPE_CHECKING:
-    from services.verifier.network import Allow
+from services.verifier.jail.tree import Entry, from_files, overlay
 
 FIRST_UID = 100_000
 UIDS_PER_SLOT = 10
 NAME = re.compile(r"temper-[A-Za-z0-9._]+(?:-[A-Za-z0-9._]+)*-(\d{1,4})")
-# The walk after a run: a few more entries than the inode limit allows, and sparse files up to four times the disk.
-READ_FACTOR = 4
 # The slot's own processes are made anew (10 ms) after this many jobs, and after every job that did not end by itself:
 # no trace of such a job was ever found (tests/hostile runs all of them without this), so this is for what is not known.
 JOBS_PER_LAUNCHER = 1000
 RENEW_AFTER: frozenset[Cause] = frozenset({"wall", "cpu", "memory", "pids", "output", "disk", "infra"})
-NOTHING = Collected({}, complete=False, why="the job could not be set up")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,72 +180,15 @@ class Slot:
             if groups is None:
                 groups = JobGroups(self.host.trees, self.name, self._number)
                 groups.create(job.limits)
-            outcome = self._supervised(job, launcher, groups, before, layers, own_network=own_network)
+            host, number = self.host, self._number
+            turn = Turn(number, self.uid, host.cpus, host.isolation, before, layers, own_network)
+            outcome, self._disturbed = run_once(job, launcher, groups, turn)
             if outcome.cause not in self.renew_after:
                 self._spare, groups = groups, None
         finally:
             if groups is not None:
                 groups.remove()
         return outcome
-
-    def _supervised(
-        self,
-        job: Job,
-        launcher: Launcher,
-        groups: JobGroups,
-        before: dict[bytes, Entry],
-        layers: tuple[Layer, ...],
-        *,
-        own_network: bool,
-    ) -> Outcome:
-        pipes = Pipes(job, self.uid)
-        handed: list[int] = []
-        try:
-            submit(launcher, job, self._number, pipes, groups, own_network=own_network)
-            watch = Supervision(launcher, self._number, job.limits, pipes, groups, self.host.cpus)
-            connections: tuple[str, ...] = ()
-            if job.network is None:
-                ending = watch.run()
-            else:
-                ending, connections = with_proxy(launcher, self._number, job.network, watch, handed)
-            self._disturbed = ending.status.disturbed
-            handed += launcher.handed(self._number)
-            upper = handed[0] if handed else -1
-            evidence = Evidence(groups.oom_kills(), groups.refused_forks(), disk_full=full(upper))
-            cause, detail = judge(ending, evidence, job.limits)
-            found = collect(upper, caps(job.limits), keep=job.keep) if handed else NOTHING
-        finally:
-            pipes.close()
-            for fd in handed:
-                os.close(fd)
-        diff = compare(before, found.layer, complete=found.complete)
-        same = diff.complete and not (diff.created or diff.changed or diff.deleted)
-        snapshot, why = snapshot_of(layers, found, same=same) if job.keep else (None, "")
-        if why:
-            detail = "; ".join(filter(None, [detail, f"no snapshot: {why}"]))
-        return Outcome(
-            cause=cause,
-            exit_code=ending.status.exit_code,
-            signal=ending.status.signal,
-            wall_s=ending.wall_s,
-            cpu_s=ending.cpu_s,
-            peak_memory_bytes=groups.peak_memory(),
-            peak_pids=groups.peak_pids() if launcher.groups.keeps_peak else watch.most_pids,
-            stdout=pipes.stdout.content,
-            stderr=pipes.stderr.content,
-            stdout_truncated=pipes.stdout.truncated,
-            stderr_truncated=pipes.stderr.truncated,
-            stdout_dropped=pipes.stdout.dropped,
-            stderr_dropped=pipes.stderr.dropped,
-            report=pipes.report.content if pipes.report is not None else b"",
-            diff=diff,
-            survivors=ending.survivors,
-            snapshot=snapshot,
-            network=str(job.network or "none"),
-            connections=connections,
-            isolation=self.host.isolation,
-            detail=detail,
-        )
 
     def close(self) -> None:
         """End, unmount and remove all that the slot owns. Raises OSError. Closing twice is fine."""
@@ -270,62 +203,3 @@ class Slot:
             os.close(self._null)
             free_lock(self._lock, self._lock_path)
             self._lock = self._null = -1
-
-
-def with_proxy(
-    launcher: Launcher, number: int, allow: Allow, watch: Supervision, handed: list[int]
-) -> tuple[Ending, tuple[str, ...]]:
-    """The ending and the log of a job that has a way out while it runs.
-
-    Its init hands a listening socket over before the program starts; connections wait in the kernel until it is served.
-    Raises OSError when the proxy fails.
-    """
-    from services.verifier.network import Proxy, ProxyError
-
-    poller = select.poll()
-    for channel in (launcher.hold, launcher.control):
-        poller.register(channel.fileno(), select.POLLIN)
-    poller.poll(SETUP_DEADLINE_S * 1000)
-    handed += launcher.handed(number)
-    if len(handed) < HANDED_MAX:
-        return watch.run(), ()  # it failed before: the watch finds out how
-    proxy = Proxy(socket.socket(fileno=handed.pop()), allow)
-    try:
-        proxy.start()
-        try:
-            ending = watch.run()
-        finally:
-            connections = proxy.stop()
-    except ProxyError as error:
-        raise OSError(str(error)) from error
-    return ending, connections
-
-
-def full(upper: int) -> bool:
-    """Whether the bytes or inodes that the program may write are used up now; `upper` is -1 when it could not start."""
-    if upper < 0:
-        return False
-    usage = os.fstatvfs(upper)
-    return usage.f_bavail * usage.f_frsize <= OWN_BYTES or usage.f_favail == 0
-
-
-def caps(limits: Limits) -> Caps:
-    """Bounds of the walk after a run."""
-    return Caps(limits.inodes + 64, limits.disk_bytes * READ_FACTOR)
-
-
-def snapshot_of(
-    layers: tuple[Layer, ...], found: Collected, *, same: bool = False
-) -> tuple[Snapshot | None, str]:
-    """The layers with what was found on top; None, and why, when that is not all or could not be laid out again.
-
-    `same`: what was found changes nothing (a file that was only opened for writing): it is no layer then.
-    """
-    if not found.complete:
-        return None, found.why
-    if found.layer and not same:
-        layers = (*layers, layer_of(found.layer))
-    try:
-        return stacked(layers), ""
-    except SnapshotError as error:
-        return None, str(error)

@@ -17,7 +17,7 @@ from services.verifier.jail import snapshot as rules
 from services.verifier.jail.collect import Collected
 from services.verifier.jail.layers import Layer, decode_layer
 from services.verifier.jail.layout import lay_out, verify
-from services.verifier.jail.slot import snapshot_of
+from services.verifier.jail.once import snapshot_of
 from services.verifier.jail.snapshot import load, save
 from services.verifier.jail.tree import Entry, Tree, file_entry, from_files, overlay, parents, sha256
 
