@@ -24,6 +24,9 @@ class AttemptAssigned(Event, frozen=True, kw_only=True):
     group_size: Annotated[int, Meta(ge=1)]
     sampling: Sampling
     pool: str = "standard"
+    company: Annotated[int, Meta(ge=0)] = 0
+    """Groups that may be in the engine while this one is, itself included; 0: any number. Above 0 it is under suspicion of
+    ending its worker, and is begun only when a heartbeat has said which groups are in the engine with it."""
     seq: int = 0
     """Order of the scheduler's decision."""
     shard: int = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +20,15 @@ Bound = Annotated[float, Meta(gt=0.0, le=86_400.0)]
 Span = Annotated[float, Meta(gt=0.0, le=2_592_000.0)]
 """Seconds, 30 days at most: infinity is no figure."""
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+Join = Literal["none", "all", "any", "mean"]
+CHOICES: dict[str, tuple[str, ...]] = {
+    "layer": LAYERS,
+    "verifier.family": get_args(Family),
+    "ladder.join": get_args(Join),
+}
+"""Key -> the words that it takes."""
 
 
 class CardError(ValueError):
@@ -54,10 +63,11 @@ class Limits(Strict, frozen=True, kw_only=True):
 
     wall_s: Bound = 4.0
     cpu_s: Bound = 2.0
-    memory_mib: Annotated[int, Meta(ge=1)] = 128
-    pids: Annotated[int, Meta(ge=1)] = 32
-    output_kib: Annotated[int, Meta(ge=1)] = 64
-    disk_mib: Annotated[int, Meta(ge=1)] = 16
+    memory_mib: Annotated[int, Meta(ge=4, le=1 << 24)] = 128
+    """At least what a program needs to start."""
+    pids: Annotated[int, Meta(ge=2, le=1 << 22)] = 32
+    output_kib: Annotated[int, Meta(ge=1, le=1 << 20)] = 64
+    disk_mib: Annotated[int, Meta(ge=1, le=1 << 24)] = 16
     network: str = "none"
     """`none`, or `allow:HOST:PORT[,HOST:PORT...]`: what the commands may reach, through the verifier's proxy."""
 
@@ -96,7 +106,7 @@ class Ladder(Strict, frozen=True, kw_only=True):
     steps: Annotated[tuple[Difficulty | Step, ...], Meta(max_length=16)] = ()
     """The rungs, downwards, each simpler than the one before: a difficulty, or a table (see Step). Rung n takes steps[n]."""
     children: Annotated[int, Meta(ge=1, le=8)] = 1
-    join: Literal["none", "all", "any", "mean"] = "none"
+    join: Join = "none"
     """What becomes of the task that was replaced: `none`: it has ended as `degraded`; else it waits for its sub-tasks, and has
     succeeded if all, any, or on the mean at least `enough` did."""
     enough: Share = 0.5
@@ -189,7 +199,7 @@ def parse_card(text: str, where: str) -> Card:
     except tomllib.TOMLDecodeError as error:
         raise CardError(f"{where}: not valid TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise CardError(f"{where}: {error}") from error
+        raise CardError(f"{where}: {error}{_choices(str(error))}") from error
     if bool(card.generator) == bool(card.dataset):
         raise CardError(f"{where}: give exactly one of `generator` and `dataset`")
     if card.generator and ":" not in card.generator:
@@ -201,6 +211,14 @@ def parse_card(text: str, where: str) -> Card:
     _check_ladder(card, where)
     _check_quota(card, where)
     return card
+
+
+def _choices(message: str) -> str:
+    """What could have been written, where a word is none of a few."""
+    if not message.startswith("Invalid enum value"):
+        return ""
+    words = next((words for place, words in CHOICES.items() if message.endswith(f"`$.{place}`")), ())
+    return f"; choose one of {', '.join(words)}" if words else ""
 
 
 def _check_quota(card: Card, where: str) -> None:

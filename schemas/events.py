@@ -6,7 +6,7 @@ from schemas.assignments import AttemptAssigned, AttemptRevoked
 from schemas.base import Event
 from schemas.checkpoints import CheckpointPromoted, CheckpointPublished, CheckpointRejected
 from schemas.evaluations import EvaluationFinished, RegressionFound
-from schemas.grants import CreditsGranted, ShardReported
+from schemas.grants import CreditsGranted, KeysAnswered, KeysAsked, ShardReported
 from schemas.heartbeats import WorkerHeartbeat
 from schemas.journal import BatchFolded
 from schemas.rewards import StageVerified, TrajectoryVerified
@@ -50,6 +50,8 @@ CURRENT: tuple[type[Event], ...] = (
     BatchFolded,
     ShardReported,
     CreditsGranted,
+    KeysAsked,
+    KeysAnswered,
     SnapshotStored,
 )
 """Today's version of every event."""
@@ -78,7 +80,7 @@ BY_TOPIC: dict[str, tuple[type[Event], ...]] = {
     "evaluations": (EvaluationFinished, RegressionFound),
     "heartbeats": (WorkerHeartbeat,),
     "journal": (BatchFolded,),
-    "grants": (ShardReported, CreditsGranted),
+    "grants": (ShardReported, CreditsGranted, KeysAsked, KeysAnswered),
     "snapshots": (SnapshotStored,),
 }
 """What each topic carries; the other pools' assignments are as `assignments.standard`."""

@@ -19,6 +19,8 @@ class Released(Data, frozen=True, kw_only=True):
     """`killed`: working on it ended the engine or the worker, by running out of memory for instance."""
     detail: str = ""
     """What happened, one line."""
+    company: Annotated[int, Meta(ge=0)] = 0
+    """Groups that were in the engine when it failed, this one included; 0: it did not fail, or that is not known."""
 
 
 class WorkerHeartbeat(Event, frozen=True, kw_only=True):
@@ -32,6 +34,8 @@ class WorkerHeartbeat(Event, frozen=True, kw_only=True):
     tokens: Annotated[int, Meta(ge=0)] = 0
     """Tokens that a sampler can hold at a time, all its groups together; 0: no limit."""
     leases: tuple[str, ...] = ()
+    running: tuple[str, ...] | None = None
+    """Those of the leases whose groups are in the engine, or begin as soon as this is written; None: not said."""
     released: tuple[Released, ...] = ()
     draining: bool = False
     """It takes no more work."""

@@ -65,6 +65,11 @@ class Scheduler(Section, frozen=True, kw_only=True):
     """Longest pause between two looks at expiries."""
     ready_cap: Count = 100_000
     """Ready tasks a domain at most; more are rejected with a reason."""
+    pool_slots: dict[str, Count] = {}
+    """Slots that a sampler pool is set up to have in all, e.g. `{standard = 96}`: a task that needs more is rejected. A pool that
+    is not named may get bigger samplers, so a task that fits none of those that are there waits."""
+    pool_tokens: dict[str, Count] = {}
+    """Likewise, tokens at a time. Without, a task that needs more than there are runs alone in its pool."""
     half_life_s: Seconds = 300.0
     """Half-life of the service seconds that fair order compares."""
     verify_backlog: Whole = 512
@@ -170,7 +175,8 @@ class Trainer(Section, frozen=True, kw_only=True):
     """Groups with max - min of the rewards at most this give zero advantage."""
     keep_checkpoints: Count = 3
     group_timeout_s: Seconds = 300.0
-    """How long a group may wait for its missing verdicts before the trainer forgets it."""
+    """Quiet seconds, with no attempt under way, after which a step takes the groups that there are, though it wants more. How
+    long a group is waited for follows from its task's state and its card's timeouts."""
 
 
 class Evaluator(Section, frozen=True, kw_only=True):

@@ -71,6 +71,10 @@ class TaskState(Event, frozen=True, kw_only=True):
     parent: str = ""
     children: tuple[str, ...] = ()
     batch: str = ""
+    kind: str = ""
+    """What its estimate was asked for: the task's own word, or the quarter of its difficulty. Empty once it has ended."""
+    estimate_s: Annotated[float, Meta(ge=0.0)] = 0.0
+    """Seconds that an attempt was expected to hold a slot when the task came in; they decide its place while it lives."""
     updated_at: float = 0.0
     shard: int = 0
     epoch: int = 0

@@ -13,6 +13,8 @@ Difficulty = Annotated[float, Meta(ge=0.0, le=1.0)]
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 Identifier = Annotated[str, Meta(min_length=1, max_length=128)]
 Purpose = Literal["train", "eval"]
+Kind = Annotated[str, Meta(max_length=64)]
+"""Word for tasks of a domain that take about equally long (a template, a family); few a domain. Empty: by difficulty."""
 
 
 class Sample(Data, frozen=True, kw_only=True):
@@ -25,6 +27,7 @@ class Sample(Data, frozen=True, kw_only=True):
     slips: tuple[str, ...] = ()
     """Wrong answers a weak model gives, the most systematic first; used to build base models only."""
     difficulty: Difficulty = 0.5
+    kind: Kind = ""
 
 
 class Sampling(Data, frozen=True, kw_only=True):
@@ -67,6 +70,7 @@ class Task(Data, frozen=True, kw_only=True):
     """Free label by which a producer finds its tasks again (an evaluation's id, a submission's name)."""
     pool: Annotated[str, Meta(max_length=128)] = ""
     """Sampler pool that must serve the task; the run's pool if empty."""
+    kind: Kind = ""
 
 
 class TaskSubmitted(Event, frozen=True, kw_only=True):

@@ -113,7 +113,14 @@ def sample(record: Record) -> Sample:
     )
     right = json.dumps(gold, ensure_ascii=False)
     slips = ("[]",) if want else ("None of these functions can do that.", _hasty(functions[0]))
-    return Sample(prompt=prompt, spec=spec, gold=right, slips=slips, difficulty=DIFFICULTY[record.kind])
+    return Sample(
+        prompt=prompt,
+        spec=spec,
+        gold=right,
+        slips=slips,
+        difficulty=DIFFICULTY[record.kind],
+        kind=record.kind,
+    )
 
 
 def _hasty(function: dict[str, Any]) -> str:

@@ -93,7 +93,16 @@ def lists(rng: random.Random, difficulty: float, _options: dict[str, Any]) -> Sa
         ]
         for args in inputs:
             rng.shuffle(args[0])
-    return sample(difficulty, f"py {var} {word} {n}", gold, _expression(var, _cases(inputs, solve)), slips)
+    # The answers' lengths differ by the form more than by the level.
+    kind = (
+        "slice"
+        if word in ("first", "last", "skip")
+        else "join"
+        if word in ("add", "put")
+        else "comprehension"
+    )
+    spec = _expression(var, _cases(inputs, solve))
+    return sample(difficulty, f"py {var} {word} {n}", gold, spec, slips, kind=kind)
 
 
 def strings(rng: random.Random, difficulty: float, _options: dict[str, Any]) -> Sample:

@@ -60,7 +60,9 @@ def names(rng: random.Random, length: int, count: int) -> list[str]:
     return drawn
 
 
-def sample(difficulty: float, prompt: str, gold: str, spec: dict[str, Any], slips: Iterable[str]) -> Sample:
+def sample(
+    difficulty: float, prompt: str, gold: str, spec: dict[str, Any], slips: Iterable[str], *, kind: str = ""
+) -> Sample:
     """The sample of a prompt without its end mark; slips equal to the gold answer or each other are dropped.
 
     Raises:
@@ -72,4 +74,4 @@ def sample(difficulty: float, prompt: str, gold: str, spec: dict[str, Any], slip
         plain = text.replace("\n", "")
         if not plain or not plain.isascii() or not plain.isprintable() or len(text) > bound:
             raise ValueError(f"generator made {text!r}: want 1 to {bound} printable ASCII characters")
-    return Sample(prompt=prompt, spec=spec, gold=gold, slips=wrong, difficulty=difficulty)
+    return Sample(prompt=prompt, spec=spec, gold=gold, slips=wrong, difficulty=difficulty, kind=kind)

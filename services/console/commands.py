@@ -169,7 +169,7 @@ def domains(arguments: argparse.Namespace, _: list[str]) -> int:
         for path in paths:
             words += ["--paths", path]
         return outside.run_service("verifier", words)
-    catalog = Catalog.load(paths, tuple(arguments.names or ("*",)), ())
+    catalog = Catalog.load(paths, tuple(arguments.names or ("*",)), key="")
     if arguments.action == "ls":
         if arguments.json:
             cards = sorted(catalog.cards.values(), key=lambda item: item.name)

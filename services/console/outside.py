@@ -8,18 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from services.console.errors import OUTSIDE, ConsoleError
+from services.runtime import parent
 
 REPLAY_S = 600.0
 
 
 def run_service(service: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
-    """Run `python -m services.<service> <arguments>` on this terminal and return its exit status."""
-    try:
-        return subprocess.run(
-            [sys.executable, "-m", f"services.{service}", *arguments], env=environment, check=False
-        ).returncode
-    except KeyboardInterrupt:
-        return 130
+    """Run `python -m services.<service> <arguments>` on this terminal and return its exit status.
+
+    What would end this process ends the service's command, which tidies up.
+    """
+    return parent.run([sys.executable, "-m", f"services.{service}", *arguments], environment)
 
 
 def ask_service(

@@ -14,6 +14,7 @@ from typing import Literal
 from schemas.heartbeats import Service, WorkerHeartbeat
 from schemas.run import RunConfig
 from services.console.errors import ConsoleError
+from services.runtime.memory import Witness
 from services.runtime.stack import Process
 
 RESTARTS, WINDOW_S = 5, 120.0
@@ -57,6 +58,7 @@ class Services:
         self._ended: dict[str, deque[float]] = {name: deque(maxlen=RESTARTS) for name in workers}
         self._due: dict[str, float] = {}
         self._leaving: set[str] = set()
+        self._witness = Witness()
         self.restarts: dict[str, int] = dict.fromkeys(workers, 0)
         self.gone: list[WorkerHeartbeat] = []
         """What is to be told of workers that ended, so that nobody waits for their leases to run out; the caller takes it out."""
@@ -74,8 +76,10 @@ class Services:
         """
         now = time.monotonic()
         notes: list[str] = []
+        codes = {name: process.poll() for name, process in self._running.items()}
+        self._witness.look()  # after the deaths: the kernel counts before it kills
         for name, process in list(self._running.items()):
-            code = process.poll()
+            code = codes[name]
             if code is None:
                 continue
             del self._running[name]
@@ -92,9 +96,14 @@ class Services:
             self._due[name] = now + BACKOFF_S * 2 ** sum(1 for at in ended if now - at < WINDOW_S)
             ended.append(now)
             self.restarts[name] += 1
-            how: Literal["exit", "signal"] = "signal" if code < 0 or code > SIGNALLED else "exit"
-            self.gone.append(WorkerHeartbeat(worker=name, service=self._workers[name], ended=how))
-            notes.append(f"{name} ended with status {code} and is started again (log: {process.log})")
+            how: Literal["exit", "signal", "memory"] = "signal" if code < 0 or code > SIGNALLED else "exit"
+            if self._witness.explains(code, _last_line(process)):
+                how = "memory"
+            self.gone.append(
+                WorkerHeartbeat(worker=name, service=self._workers[name], ended=how, pid=process.pid)
+            )
+            what = "ran out of memory" if how == "memory" else f"ended with status {code}"
+            notes.append(f"{name} {what} and is started again (log: {process.log})")
         for name, at in list(self._due.items()):
             if now >= at:
                 del self._due[name]

@@ -32,6 +32,7 @@ from services.console.feed import CHUNK, chunk_seed, due, interleave, lacking
 from services.console.live import Screen
 from services.console.processes import Services, roster
 from services.console.report import write_report
+from services.console.stall import STALLED_S, patience_s
 from services.console.view import View, observe
 from services.runtime import settings, topics
 from services.runtime.catalog import Catalog
@@ -42,8 +43,6 @@ from services.runtime.stack import Stack, StackError
 
 BATCH = "training"
 SETTLE_S = 60.0
-STALLED_S = 900.0
-"""A step or an evaluation that takes longer than this ends the run with a line."""
 EMIT_AT_A_TIME = 500
 
 
@@ -271,7 +270,10 @@ class Run:
         if self._view.version != self._seen_version:
             self._seen_version, self._moved_at = self._view.version, now
         since = max(self._moved_at, self._phase_since)
-        patience = STALLED_S + (0.0 if self._phase is Phase.TRAINING else self._config.evaluator.deadline_s)
+        if now - since <= STALLED_S:
+            return
+        patience = patience_s(self._view.states.values(), self._catalog.cards)
+        patience += 0.0 if self._phase is Phase.TRAINING else self._config.evaluator.deadline_s
         if now - since > patience:
             raise ConsoleError(
                 f"nothing new for {patience:.0f} s while {self._phase}: see {self._folder / 'logs'}; "

@@ -55,8 +55,12 @@ class Catalog:
         paths: Iterable[str | Path] = ("domains",),
         include: Iterable[str] = ("*",),
         exclude: Iterable[str] = (),
+        *,
+        key: str = "domains.include",
     ) -> Catalog:
         """Every card below `paths` whose name matches a pattern of `include` and none of `exclude`.
+
+        `key`: where the patterns were written, for errors; empty for the words of a command.
 
         Relative paths are looked up below the working directory, then beside the packages.
 
@@ -77,7 +81,10 @@ class Catalog:
             found[card.name] = card, path
         for pattern in include:
             if pattern != "*" and not any(fnmatchcase(name, pattern) for name in found):
-                raise CatalogError(f"domains.include: {pattern!r} matches none of the {len(found)} domains")
+                said = f"{key}: {pattern!r}" if key else f"unknown domain {pattern!r}: it"
+                raise CatalogError(
+                    f"{said} matches none of the {len(found)} domains; `temper domains ls` lists them"
+                )
         chosen = {
             name: entry
             for name, entry in found.items()
@@ -189,6 +196,7 @@ def _task(card: Card, sample: Sample, prompt: str, split: Split, seed: int) -> T
         system=card.prompt.system,
         spec=sample.spec,
         difficulty=sample.difficulty,
+        kind=sample.kind,
         purpose=purpose,
     )
     content = digest(spec_bytes(task))

@@ -63,14 +63,15 @@ async def run(process: Process, lifecycle: Lifecycle) -> None:
     await producer.start()
     try:
         async with asyncio.TaskGroup() as tasks:
-            desk = Desk(settings, intake, driver, versions, tokenizer, producer, Blobs(process.blobs), tasks)
+            blobs = Blobs(process.blobs)
+            desk = Desk(settings, intake, driver, versions, tokenizer, producer, blobs, tasks, pulse.now)
             source = Source(desk, intake, driver, versions, lambda: consumer.positions() | reader.positions())
             up = asyncio.Event()
             tasks.create_task(pulse.run(lambda: source if up.is_set() else None, desk.wake))
             await reader.start()
             await _first_version(reader, intake, settings, base)
             await _start_engine(driver, versions, intake, lifecycle)
-            watching = tasks.create_task(_watch(driver))
+            watching = tasks.create_task(_watch(driver, lifecycle))
             if not lifecycle.stop.is_set():
                 following = tasks.create_task(_follow(reader, intake, desk, settings.run, lifecycle))
                 await consumer.start()
@@ -86,6 +87,8 @@ async def run(process: Process, lifecycle: Lifecycle) -> None:
                 await desk.drain(settings.drain_s)
             pulse.end()
             watching.cancel()
+        if driver.failure is not None:
+            raise Unavailable(str(driver.failure))
     finally:
         async with asyncio.timeout(STOP_S):
             await driver.close()
@@ -136,12 +139,18 @@ async def _read(reader: LogReader, intake: Intake, run: str) -> None:
             intake.publish(record.event.policy)
 
 
-async def _watch(driver: Driver) -> None:
-    """End the process when the engine fails: a new process has a new engine, and the leases run out."""
+async def _watch(driver: Driver, lifecycle: Lifecycle) -> None:
+    """End the process when the engine fails: a new process has a new engine.
+
+    It ends as when it is told to stop, so that the groups that were in the engine are given back with what is known of its
+    end, and those that only waited go on elsewhere; but it is not given longer than that.
+    """
     while not driver.stopped.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(driver.stopped.wait(), WATCH_S)
         if driver.stalled_s() > ENGINE_STALL_S:
             raise Unavailable(f"the engine has not come back from one step for {driver.stalled_s():.0f} s")
     if driver.failure is not None:
-        raise Unavailable(str(driver.failure))
+        lifecycle.drain(str(driver.failure))
+        await asyncio.sleep(lifecycle.drain_s)  # cancelled when all has been given back
+        raise Unavailable(f"{driver.failure}; not all leases were given back within {lifecycle.drain_s:g} s")

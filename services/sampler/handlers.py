@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from schemas.verdicts import clip
 from services.runtime import faults, telemetry
 from services.runtime.blobs import INLINE_LIMIT, Blobs
 from services.runtime.consumer import Done
+from services.runtime.memory import WORDS
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.wire import Record
 from services.sampler import emit
@@ -29,15 +29,13 @@ from services.sampler.spans import Assembly
 from services.sampler.tokenizer import Tokenizer
 from services.sampler.versions import Versions
 
-MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|cannot allocate memory", re.IGNORECASE)
-"""How engines and operating systems say that there was not enough."""
 Ending = Literal["finished", "abandoned", "killed"]
 log = logging.getLogger(__name__)
 
 
-def blamed(detail: str, running: int) -> Ending:
-    """How a group ended that the engine failed with; of several groups nobody knows whose doing a lack of memory was."""
-    return "killed" if running == 1 and MEMORY.search(detail) else "abandoned"
+def blamed(detail: str) -> Ending:
+    """How a group ended that was in the engine when it failed; whose doing that was is for the scheduler to find out."""
+    return "killed" if WORDS.search(detail) else "abandoned"
 
 
 class Desk:
@@ -53,18 +51,25 @@ class Desk:
         producer: Producer,
         blobs: Blobs,
         tasks: asyncio.TaskGroup,
+        announce: Callable[[], Awaitable[None]],
     ) -> None:
+        """`announce` writes a heartbeat now and returns when it is in the log."""
+        self._announce = announce
         self._settings, self._intake, self._driver, self._versions = settings, intake, driver, versions
         self._tokenizer, self._producer, self._blobs, self._tasks = tokenizer, producer, blobs, tasks
         self._overflow: deque[tuple[Record, Done]] = deque()
         self._arrived: dict[str, tuple[float, str]] = {}
         self._ending: dict[str, emit.Reason] = {}
         self._groups: set[asyncio.Task[None]] = set()
+        self._fallen = 0
+        """Groups that were in the engine when it failed."""
+        self.told: dict[str, int] = {}
+        """The groups in the engine by the last heartbeat, with the company that each may have."""
         self.released: list[Released] = []
         self.samples = 0
         self.abandoned = 0
         self.wake = asyncio.Event()
-        """Set when a lease has ended: the next heartbeat is due at once."""
+        """Set when a lease was taken, has begun or has ended: the next heartbeat is due at once."""
         self.draining = False
 
     def handle(self, record: Record, done: Done) -> None:
@@ -89,11 +94,12 @@ class Desk:
 
     def pump(self) -> None:
         """Do what the intake decides now."""
-        if self.draining:
+        if self.draining or self._driver.stopped.is_set():
             return
         for action in self._intake.decide(time.time()):
             match action:
                 case Start(assigned):
+                    self.wake.set()
                     self._spawn(self._group(assigned), assigned.lease_id)
                 case Switch(policy):
                     self._tasks.create_task(self._switch_to(policy.version))
@@ -121,6 +127,7 @@ class Desk:
             case "taken":
                 faults.at("sampler:after-lease")
                 self._arrived[assigned.lease_id] = (now, record.envelope.traceparent)
+                self.wake.set()
                 done()
             case "full":  # the record stays unfinished, and the consumer's window bounds how many there are
                 self._overflow.append((record, done))
@@ -158,19 +165,25 @@ class Desk:
         detail: str,
         *,
         how: Ending = "abandoned",
+        company: int = 0,
     ) -> None:
         _, traceparent = self._arrived.get(assigned.lease_id, (0.0, ""))
+        if company:
+            # Before the samples: their verdicts must not be in first, and hide what the attempt was lost by.
+            self._release(assigned, how, detail, company)
+            await self._announce()
         await self._producer.emit(
             *(emit.abandoned(assigned, index, reason, detail, traceparent) for index in indices)
         )
         self.abandoned += len(indices)
-        self._release(assigned, how, detail)
+        if not company:
+            self._release(assigned, how)
 
-    def _release(self, assigned: AttemptAssigned, how: Ending, detail: str = "") -> None:
+    def _release(self, assigned: AttemptAssigned, how: Ending, detail: str = "", company: int = 0) -> None:
         self._arrived.pop(assigned.lease_id, None)
         self._ending.pop(assigned.lease_id, None)
         self.released.append(
-            Released(lease_id=assigned.lease_id, reason=how, detail=clip(detail) if how == "killed" else "")
+            Released(lease_id=assigned.lease_id, reason=how, detail=clip(detail), company=company)
         )
         self.wake.set()
         while self._overflow and not self._intake.full() and not self.draining:
@@ -190,7 +203,7 @@ class Desk:
         left = set(range(assigned.group_size))
         reason: emit.Reason = "engine"
         how: Ending = "abandoned"
-        detail = ""
+        detail, company = "", 0
         _, traceparent = self._arrived[assigned.lease_id]
         with telemetry.span(
             "sample group",
@@ -199,19 +212,24 @@ class Desk:
             attributes={"temper.task": assigned.task.id, "temper.domain": assigned.task.domain},
         ) as span:
             try:
-                await self._sample(assigned, left, span.traceparent)
+                if assigned.company or any((self._intake.inside() | self.told).values()):
+                    await self._announce()
+                if assigned.lease_id not in self._ending:
+                    await self._sample(assigned, left, span.traceparent)
                 reason = self._ending.get(assigned.lease_id, "engine")
                 detail = "ended by the engine" if reason == "engine" else ""
             except PromptTooLongError as error:
                 reason, detail = "too_long", str(error)
             except EngineError as error:
                 detail = str(error)
-                how = blamed(detail, self._intake.running())
+                if self._driver.stopped.is_set():
+                    company = self._fallen = self._fallen or self._intake.running()
+                    how = blamed(detail)
             if left:
                 span.fail(f"{reason}: {detail}")
         self._intake.end(assigned.lease_id)
         if left:
-            await self._abandon(assigned, sorted(left), reason, detail, how=how)
+            await self._abandon(assigned, sorted(left), reason, detail, how=how, company=company)
         else:
             self._release(assigned, "finished")
 

@@ -138,6 +138,10 @@ class Intake:
         """Groups that have not started."""
         return [held.assigned for held in self._held.values() if not held.running]
 
+    def inside(self) -> dict[str, int]:
+        """Leases whose groups are in the engine, with the company that each may have."""
+        return {lease_id: held.assigned.company for lease_id, held in self._held.items() if held.running}
+
     def running(self) -> int:
         """Groups in the engine."""
         return sum(held.running for held in self._held.values())
@@ -169,15 +173,17 @@ class Intake:
                 self.switching = wanted
                 actions.append(Switch(wanted))
             return actions
-        free = self._slots - sum(held.running for held in open_)
+        inside = [held.assigned.company for held in open_ if held.running]
         for held in open_:
-            if free <= 0:
+            if len(inside) >= self._slots:
                 break
             policy = held.assigned.task.policy
             fits = self._is_current(policy) if policy is not None else self._serves_unpinned(pinned)
             if not held.running and fits:
+                if not _together([*inside, held.assigned.company]):
+                    break  # what came later waits too, or this would for ever
                 held.running = True
-                free -= 1
+                inside.append(held.assigned.company)
                 actions.append(Start(held.assigned))
         return actions
 
@@ -211,6 +217,11 @@ class Intake:
         return (
             policy is not None and self.current is not None and _identity(policy) == _identity(self.current)
         )
+
+
+def _together(companies: list[int]) -> bool:
+    """Whether groups that may have so much company each (0: any) may be in the engine together."""
+    return all(not company or len(companies) <= company for company in companies)
 
 
 def _identity(policy: PolicyRef) -> tuple[int, str]:

@@ -32,10 +32,13 @@ class Pulse:
         self._mark = (time.monotonic(), 0, 0.0)
         self._rates = {"tokens_per_s": 0.0, "engine_busy": 0.0}
         self._ended = asyncio.Event()
+        self._source: Callable[[], Source | None] = lambda: None
+        self._one = asyncio.Lock()
 
     async def run(self, source: Callable[[], Source | None], wake: asyncio.Event) -> None:
         """Beat until `end`, and once more then."""
         period = self._settings.engine.heartbeat_s
+        self._source = source
         while True:
             ending = self._ended.is_set()
             wake.clear()
@@ -48,15 +51,24 @@ class Pulse:
                 wait.cancel()
             await asyncio.sleep(min(COALESCE_S, period))
 
+    async def now(self) -> None:
+        """Send a heartbeat of what is so now; it is in the log when this returns."""
+        await self._beat(self._source(), draining=self._ended.is_set())
+
     def end(self) -> None:
         """Send the last heartbeat now."""
         self._ended.set()
 
     async def _beat(self, source: Source | None, *, draining: bool) -> None:
+        async with self._one:
+            await self._write(source, draining=draining)
+
+    async def _write(self, source: Source | None, *, draining: bool) -> None:
         settings = self._settings
         now = time.time()
         leases: tuple[str, ...] = ()
         released = 0
+        inside: dict[str, int] = {}
         event = WorkerHeartbeat(
             worker=settings.worker,
             service="sampler",
@@ -67,13 +79,16 @@ class Pulse:
         )
         if source is not None:
             leases, released = source.intake.held(), len(source.desk.released)
+            inside = source.intake.inside()
             serving = source.intake.current is not None and not source.desk.draining
             event = WorkerHeartbeat(
                 worker=settings.worker,
                 service="sampler",
                 pool=settings.engine.pool,
                 slots=settings.engine.slots if serving else 0,
+                tokens=source.driver.tokens() if serving else 0,
                 leases=leases,
+                running=tuple(inside),
                 released=tuple(source.desk.released),
                 draining=draining or source.desk.draining,
                 policy_version=source.driver.version(),
@@ -86,6 +101,7 @@ class Pulse:
         await self._producer.emit(Outgoing(topic=HEARTBEATS.name, event=event, key=settings.worker))
         self._progress.beat("heartbeat", deadline_s=OVERDUE * settings.engine.heartbeat_s + 30.0)
         if source is not None:
+            source.desk.told = inside
             del source.desk.released[:released]
             source.intake.renewed(leases, now)
 

@@ -1,7 +1,7 @@
 """Life of an attempt. Invariant: it ends once: by its last verdict, by its lease's expiry, or by the verification deadline.
 
-Attempt number = 1 + failures + losses + timeouts + drains, so every dispatch has a lease of its own and a result of an old lease
-can never count for a new one.
+Attempt number = 1 + failures + losses + timeouts + drains + spared: every dispatch has a lease of its own and a result of
+an old lease can never count for a new one.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from schemas.heartbeats import Released
 from schemas.ids import trajectory_id
 from schemas.rewards import StageVerified, TrajectoryVerified
 from schemas.verdicts import Verdict, clip, usable
-from services.scheduler import mix
+from services.scheduler import blame, mix
 from services.scheduler.effects import Effect
+from services.scheduler.estimates import observe
 from services.scheduler.failures import Fault, missed, passed, unmeasured
 from services.scheduler.moves import conclude, free_slot, revoke, take
-from services.scheduler.order import observe
 from services.scheduler.policies import Policies
-from services.scheduler.records import ACTIVE, HELD, Progress, Result, TaskEntry
+from services.scheduler.records import ACTIVE, HELD, Progress, Result, TaskEntry, Worker
 from services.scheduler.state import State
 
 
@@ -128,14 +128,17 @@ def released(
 ) -> list[Effect]:
     """The sampler gave the lease back: its samples are out, their verdicts have until the verification deadline.
 
-    An abandoned one says nothing about how long such work takes; one that killed its engine is lost at once.
+    An abandoned one says nothing about how long such work takes; one that was in its engine when that failed is lost at once.
     """
-    if given.reason == "killed":
+    if given.reason == "killed" or given.company:
         detail = given.detail or "the engine did not survive it"
-        return finish(state, policies, entry, now, fault="killed", detail=clip(detail))
+        fault: Fault = "killed" if given.reason == "killed" else "crash"
+        sharing = max(1, given.company)
+        return finish(state, policies, entry, now, fault=fault, detail=clip(detail), sharing=sharing)
     seconds = free_slot(state, policies, entry, now)
     if given.reason == "finished":
-        observe(state, entry.domain, seconds)
+        observe(state, entry.domain, seconds, entry.kind)
+        blame.acquit(entry)
     else:
         entry.given_up, entry.drained = True, draining
     verify_s = policies.of(entry.domain).timeouts.verify_s
@@ -143,19 +146,19 @@ def released(
 
 
 def gone(
-    state: State, policies: Policies, worker: str, kept: Iterable[str], now: float, how: str
+    state: State, policies: Policies, worker: Worker, kept: Iterable[str], now: float, how: str
 ) -> list[Effect]:
     """A worker's process has ended, and with it the leases it held but for those that its successor names in `kept`.
 
-    Only an end for want of memory, of a worker that held one lease alone, is that lease's doing for sure.
+    `worker`: by its last heartbeat. Only an end for want of memory, of which one lease alone may be the cause, is that lease's
+    doing for sure; see `blame`.
     """
     named = set(kept)
     held = [
         entry
         for entry in map(state.live.__getitem__, state.leases.values())
-        if entry.worker == worker and entry.state in HELD and entry.lease_id not in named
+        if entry.worker == worker.name and entry.state in HELD and entry.lease_id not in named
     ]
-    fault: Fault = "killed" if how == "memory" and len(held) == 1 else "death"
     words = {"memory": "ran out of memory", "": "was started again"}.get(how, f"ended by {how}")
     effects: list[Effect] = []
     for entry in sorted(held, key=lambda found: found.order):
@@ -165,8 +168,9 @@ def gone(
             policies,
             entry,
             now,
-            fault=fault,
-            detail=f"worker {worker} {words} while it held the lease",
+            fault="killed" if how == "memory" else "death",
+            detail=f"worker {worker.name} {words} while it held the lease",
+            sharing=blame.sharers(worker, entry.lease_id, len(held)),
         )
     return effects
 
@@ -183,27 +187,48 @@ def expired(state: State, policies: Policies, entry: TaskEntry, now: float) -> l
         if now >= last_moment(policies, entry):
             detail = f"{policies.of(entry.domain).timeouts.attempt_s:g} s were not enough for the samples"
             return effects + finish(state, policies, entry, now, fault="timeout", detail=detail)
-        where = f"worker {entry.worker}" if entry.worker else "no worker"
-        return effects + finish(
-            state, policies, entry, now, fault="lost", detail=f"lease expired, held by {where}"
-        )
+        if not entry.worker:
+            detail = "lease expired, held by no worker"
+            return effects + finish(
+                state, policies, entry, now, fault="lost", detail=detail, sharing=blame.UNSEEN
+            )
+        detail = f"lease expired, held by worker {entry.worker}"
+        worker = state.workers.get(entry.worker)
+        if worker is None or now - worker.seen_at < policies.worker_timeout_s:
+            return effects + finish(state, policies, entry, now, fault="lost", detail=detail)
+        # Nobody has heard of the worker either: it has vanished with all that it held, each of which comes here by itself.
+        sharing = blame.sharers(worker, entry.lease_id, worker.holds)
+        return effects + finish(state, policies, entry, now, fault="silent", detail=detail, sharing=sharing)
     missing = entry.group_size - len(entry.results)
     detail = f"{missing} of {entry.group_size} verdicts did not arrive in time"
     return finish(state, policies, entry, now, fault="lost" if entry.given_up else "timeout", detail=detail)
 
 
 def finish(
-    state: State, policies: Policies, entry: TaskEntry, now: float, *, fault: Fault, detail: str
+    state: State,
+    policies: Policies,
+    entry: TaskEntry,
+    now: float,
+    *,
+    fault: Fault,
+    detail: str,
+    sharing: int | None = None,
 ) -> list[Effect]:
-    """End the current attempt by the verdicts that are in; `fault` and `detail` say what went wrong should they not be usable."""
+    """End the current attempt by the verdicts that are in.
+
+    `fault`, `detail` and `sharing` (`failures.unmeasured`) say what went wrong should they not be usable.
+    """
     complete = len(entry.results) == entry.group_size
     seconds = free_slot(state, policies, entry, now)
     if complete and seconds > 0.0:
-        observe(state, entry.domain, seconds)
+        observe(state, entry.domain, seconds, entry.kind)
     scores = [result.score for result in entry.results if result.score is not None]
     if not usable(len(scores), entry.group_size):
-        killed = any(result.killed for result in entry.results)
-        return unmeasured(state, policies, entry, now, fault="killed" if killed else fault, detail=detail)
+        if any(
+            result.killed for result in entry.results
+        ):  # its verifiers: one answer at a time, so there is no doubt
+            fault, sharing = "killed", None
+        return unmeasured(state, policies, entry, now, fault=fault, detail=detail, sharing=sharing)
     if complete and entry.purpose == "train":
         state.meta.accepted += 1  # only complete groups: the trainer takes no others
         mix.observe(state, policies, entry, scores)

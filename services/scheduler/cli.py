@@ -105,7 +105,7 @@ async def _control(arguments: argparse.Namespace, process: Process, policies: Po
         event = TaskCancelled(task_id=subject, reason="cancelled by the user")
         # the key of the task's submission, so that order is kept
         _, state = holding(await stored(process, policies), subject)
-        record = state.live.get(subject) or state.ended.get(subject)
+        record = state.live.get(subject) or state.ended.get(subject) or state.pending.get(subject)
         key = record.domain if record is not None else subject
     else:
         quota = {name: getattr(arguments, name, None) for name in ("borrow", "lend")}

@@ -17,6 +17,8 @@ from services.scheduler.state import State
 Fit = Literal["fits", "alone", "cohort"]
 """Whether a domain has room for so many slots; if not, whether that changes by itself alone or with its cohort."""
 NO_LIMIT = float("inf")
+BYTES_A_TOKEN = 4
+"""Of a prompt, about; more would make long prompts of byte-level models look small, less those of all others big."""
 
 
 class Limits(NamedTuple):
@@ -98,7 +100,11 @@ def largest(state: State, policies: Policies, domain: str) -> float:
 
 
 def never_fits(state: State, policies: Policies, task: Task) -> str:
-    """One line if an attempt at a task needs more than its domain's quota or its pool can ever give; else nothing."""
+    """One line if an attempt at a task needs more than its domain's quota or its pool can ever give; else nothing.
+
+    What a pool has at most is only known where `scheduler.pool_slots` or `pool_tokens` says so. The samplers that are here
+    now prove nothing: bigger ones may come. A task that fits none of them waits, and `temper explain` says so.
+    """
     policy = policies.of(task.domain)
     pool = task.pool or policies.pool
     most = largest(state, policies, task.domain)
@@ -111,19 +117,29 @@ def never_fits(state: State, policies: Policies, task: Task) -> str:
     if slots and policy.slots > slots:
         return (
             f"an attempt of domain {task.domain} needs {policy.slots} slots, pool {pool} has {slots}; "
-            "lower request.slots of the card or raise sampler.slots"
+            "lower request.slots of the card or raise scheduler.pool_slots"
         )
     tokens = tokens_of(policies, task)
     capacity = policies.pool_tokens.get(pool, 0)
     if capacity and tokens > capacity:
-        return f"an attempt may sample {tokens} tokens, pool {pool} holds {capacity}; lower max_tokens or group_size of the task"
+        return (
+            f"an attempt may hold {tokens} tokens, pool {pool} has {capacity}; "
+            "lower max_tokens or group_size of the task or raise scheduler.pool_tokens"
+        )
     return ""
 
 
 def tokens_of(policies: Policies, task: Task) -> int:
-    """Tokens that an attempt at a task may sample at most: group size x max_tokens."""
+    """Tokens that an attempt at a task may hold at a time: its prompt once, which the group shares, and group size x max_tokens.
+
+    The prompt is not tokenised here: it counts a token for each `BYTES_A_TOKEN` bytes. No sample is longer than the run's
+    samplers take.
+    """
     sampling = task.sampling or policies.of(task.domain).sampling
-    return (task.group_size or policies.group_size) * sampling.max_tokens
+    members = task.group_size or policies.group_size
+    prompt = (len(task.prompt.encode()) + len(task.system.encode())) // BYTES_A_TOKEN
+    tokens = prompt + members * sampling.max_tokens
+    return min(tokens, members * policies.max_model_len) if policies.max_model_len else tokens
 
 
 class Ledger:

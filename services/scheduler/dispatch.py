@@ -110,7 +110,7 @@ class _Serve:
         state = self.state
         held = state.meta.reserved.pop(pool, "")
         entry = state.live.get(held)
-        if entry is None or entry.state != "ready" or entry.pool != pool or entry.slots > free.whole:
+        if entry is None or entry.state != "ready" or entry.pool != pool or entry.slots > free.most:
             return
         board = state.lanes[pool, entry.purpose]
         if entry.domain not in board.places or not self.allowance(entry.purpose):
@@ -142,7 +142,7 @@ class _Serve:
                 board.enter(domain, None)
                 continue
             fit = ledger.fit(domain, entry.slots)
-            if fit != "fits" or entry.slots > free.whole:
+            if fit != "fits" or entry.slots > free.most:
                 board.enter(domain, None)
                 if fit != "alone":
                     state.waiting[domain] = None
@@ -159,7 +159,9 @@ class _Serve:
         state, policies, now = self.state, self.policies, self.now
         policy = policies.of(entry.domain)
         meta = state.meta
-        entry.attempt = attempt = 1 + entry.failures + entry.losses + entry.timeouts + entry.drains
+        entry.attempt = attempt = (
+            1 + entry.failures + entry.losses + entry.timeouts + entry.drains + entry.spared
+        )
         if attempt == 1:
             state.admit(now - entry.eligible_at)
         entry.lease_id = lease = lease_id(entry.id, attempt)
@@ -182,6 +184,7 @@ class _Serve:
                 sampling=policy.sampling,
                 pool=entry.pool,
                 seq=meta.decisions,
+                company=entry.company,
                 trace=entry.trace,
             )
         )

@@ -28,7 +28,7 @@ from services.runtime.reader import LogReader
 from services.runtime.settings import Process
 from services.scheduler.policies import Policies
 from services.scheduler.settings import SNAPSHOTS
-from services.scheduler.snapshot import FOLD_VERSION, encode_fields, encode_meta
+from services.scheduler.snapshot import FOLD_VERSION, encode_fields, encode_meta, names_of_keys
 
 if TYPE_CHECKING:
     from services.scheduler.projection import Projection
@@ -134,6 +134,7 @@ class Durable:
             ("task:" + name for name in chain(list(state.live), list(state.ended))),
             ["domain:" + name for name in state.domains],
             ["worker:" + name for name in state.workers],
+            names_of_keys(state),
         )
         refs: list[BlobRef] = []
         records = size = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from schemas.assignments import AttemptAssigned, AttemptRevoked
-from schemas.grants import CreditsGranted, ShardReported
+from schemas.grants import CreditsGranted, KeyAnswer, KeyAsk, KeysAnswered, KeysAsked, ShardReported
 from schemas.ids import group_id
 from schemas.states import TaskState
 from schemas.tasks import Sampling, Task
@@ -30,6 +30,7 @@ class Assign(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of the card; the task's own goes first."""
     pool: str
     seq: int
+    company: int = 0
     trace: str = ""
 
     @property
@@ -46,6 +47,7 @@ class Assign(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             group_size=self.group_size,
             sampling=task.sampling or self.sampling,
             pool=self.pool,
+            company=self.company,
             seq=self.seq,
         )
 
@@ -92,12 +94,24 @@ class Derive(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tell(msgspec.Struct, frozen=True, kw_only=True):
-    """Write a shard's report, or the treasury's grant."""
+    """Write what shards tell each other: a report, a grant, questions about keys or their answers."""
 
-    event: ShardReported | CreditsGranted
+    event: ShardReported | CreditsGranted | KeysAsked | KeysAnswered
 
 
-Effect = Assign | Revoke | Publish | Derive | Tell
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask a key's home whose it is."""
+
+    ask: KeyAsk
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell whose a key is."""
+
+    answer: KeyAnswer
+
+
+Effect = Assign | Revoke | Publish | Derive | Tell | Ask | Answer
 
 
 def coalesce(effects: Iterable[Effect]) -> list[Effect]:

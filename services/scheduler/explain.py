@@ -11,13 +11,15 @@ from services.scheduler.admission import train_allowance
 from services.scheduler.attempts import last_moment
 from services.scheduler.cohorts import limits_of, spare, used
 from services.scheduler.degrade import first_rung, next_level
+from services.scheduler.estimates import estimated
 from services.scheduler.join import Child
+from services.scheduler.keys import home_of
 from services.scheduler.lanes import Board
 from services.scheduler.moves import family
 from services.scheduler.order import fair_key, rank, weight_of
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import Free, gives_credits, room, verifiable
-from services.scheduler.records import HELD, Ended, TaskEntry
+from services.scheduler.records import HELD, Ended, Pending, TaskEntry
 from services.scheduler.state import State
 
 _task = msgspec.msgpack.Decoder(Task)
@@ -28,10 +30,15 @@ def explain(state: State, policies: Policies, task_id: str, now: float) -> dict[
     ended = state.ended.get(task_id)
     if ended is not None:
         return _ended(ended)
+    held = state.pending.get(task_id)
+    if held is not None:
+        return _held_back(policies, held, now)
     entry = state.live.get(task_id)
     if entry is None:
         return None
     retry = policies.of(entry.domain).retry
+    record = state.domains.get(entry.domain)
+    expected, basis = estimated(record, policies.of(entry.domain).deadline, entry.kind)
     found: dict[str, Any] = {
         "task": entry.id,
         "domain": entry.domain,
@@ -53,7 +60,10 @@ def explain(state: State, policies: Policies, task_id: str, now: float) -> dict[
         "level": entry.level,
         "eligible_at": entry.eligible_at,
         "deadline": entry.deadline,
+        "kind": entry.kind,
         "estimate_s": entry.estimate_s,
+        "estimate_now_s": expected,
+        "estimate_from": basis,
         "priority": entry.priority,
         "waited_s": max(0.0, now - entry.eligible_at),
         "cause": entry.cause,
@@ -71,6 +81,19 @@ def explain(state: State, policies: Policies, task_id: str, now: float) -> dict[
         found["children"] = {child.id: _child(state, child) for child in family(state, entry)}
     found["waits_for"] = _causes(state, policies, entry, now)
     return found
+
+
+def _held_back(policies: Policies, held: Pending, now: float) -> dict[str, Any]:
+    """A submission that waits for word on its idempotency key."""
+    home = home_of(held.key, policies.shards)
+    return {
+        "task": held.id,
+        "domain": held.domain,
+        "state": "submitted",
+        "waited_s": max(0.0, now - held.at),
+        "reason": held.withdrawn or held.reason,
+        "waits_for": [f"shard {home}, which decides whether idempotency key {held.key!r} is free"],
+    }
 
 
 def _rung(state: State, policies: Policies, entry: TaskEntry) -> int | None:
@@ -178,20 +201,52 @@ def _pool(state: State, policies: Policies, entry: TaskEntry, now: float) -> lis
     if not any(w.pool == pool and gives_credits(w, policies, now) for w in state.workers.values()):
         return [f"no sampler of pool {pool} has sent a heartbeat in {policies.worker_timeout_s:.0f} s"]
     free = Free(state, policies, pool, now)
-    if entry.slots > free.whole:
-        return [f"it needs {entry.slots} slots, the live samplers of pool {pool} have {free.whole}"]
+    if not free.there:
+        return [f"the samplers of pool {pool} are starting, none has slots yet"]
+    if entry.slots > free.most:
+        return [_never(entry, free)]
     if free.slots == 0:
         return [f"all {free.whole} slots of pool {pool} are leased"]
     if not free.fits(entry):
-        return [
-            f"it needs {entry.slots} slots and {entry.tokens} tokens; of pool {pool} {free.slots} slots are free"
-        ]
+        return [_too_big(entry, free)]
     reserved = state.meta.reserved.get(pool, "")
     if reserved and reserved != entry.id:
         return [
             f"{free.slots} free slots of pool {pool} are held for task {reserved}, which needs more of them"
         ]
     return []
+
+
+def _never(entry: TaskEntry, free: Free) -> str:
+    """Why a task cannot start with the workers that are here, nor any number of leases ended; nobody waits for it."""
+    pool = entry.pool
+    if entry.slots > free.largest:
+        return (
+            f"it fits no worker that is here: it needs {entry.slots} slots, the largest sampler of pool {pool} has "
+            f"{free.largest}; start one with more (sampler.slots)"
+        )
+    return f"it needs {entry.slots} slots, of the {free.there} of pool {pool} its scheduler may use {free.whole} now"
+
+
+def _too_big(entry: TaskEntry, free: Free) -> str:
+    """Why a task does not fit in what is left of its pool; it is waited for."""
+    pool = entry.pool
+    if entry.slots > free.slots:
+        return f"it needs {entry.slots} slots, of the {free.whole} of pool {pool} {free.slots} are free"
+    if entry.tokens > free.all_tokens:
+        return (
+            f"it may hold {entry.tokens} tokens, all samplers of pool {pool} together {int(free.all_tokens)}: it runs alone, "
+            f"once the {free.whole - free.slots} slots in use are free"
+        )
+    if entry.tokens > free.whole_tokens:
+        return (
+            f"it may hold {entry.tokens} tokens, of the {int(free.all_tokens)} of pool {pool} its scheduler may use "
+            f"{int(free.whole_tokens)} now"
+        )
+    left = max(0, int(free.tokens))
+    return (
+        f"it may hold {entry.tokens} tokens, of the {int(free.whole_tokens)} of pool {pool} {left} are free"
+    )
 
 
 def _pacing(state: State, policies: Policies, entry: TaskEntry, now: float) -> list[str]:

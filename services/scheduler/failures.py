@@ -3,7 +3,8 @@
 - no sample passed: `retry.failures`, then the ladder, then `failed`;
 - it ran out of time while sampled or verified: `retry.timeouts`, then `dead`;
 - it was lost with its worker or its verdicts were: `retry.infra`, and `retry.kills` where it is known to have ended the
-  worker itself; then `dead`. One that does so out of memory would otherwise go round for ever and take others with it;
+  worker itself; then `dead`. One that does so out of memory would otherwise go round for ever and take others with it. A
+  worker's end that others may have caused costs a part of a loss, or nothing (blame.py);
 - its worker was told to stop: nothing, it goes on elsewhere.
 A cancellation is none of these and is booked in `withdraw` alone.
 """
@@ -16,6 +17,7 @@ import msgspec
 
 from schemas.cards import Ladder, rungs
 from schemas.tasks import Task
+from services.scheduler.blame import acquit, suspect
 from services.scheduler.degrade import (
     above,
     child_id,
@@ -36,21 +38,29 @@ from services.scheduler.records import HELD, TaskEntry
 from services.scheduler.retry import backoff
 from services.scheduler.state import State
 
-Fault = Literal["lost", "death", "killed", "timeout", "drained"]
+Fault = Literal["lost", "silent", "death", "crash", "killed", "timeout", "drained"]
+"""`silent`: its worker was not heard of any more; `death`: it ended; `crash`: its engine failed; `killed`: for want of memory."""
 _task = msgspec.msgpack.Decoder(Task)
 
 
 def unmeasured(
-    state: State, policies: Policies, entry: TaskEntry, now: float, *, fault: Fault, detail: str
+    state: State,
+    policies: Policies,
+    entry: TaskEntry,
+    now: float,
+    *,
+    fault: Fault,
+    detail: str,
+    sharing: int | None = None,
 ) -> list[Effect]:
-    """The attempt ended without a usable group."""
+    """The attempt ended without a usable group. `sharing`: with its sampler, whose end so many groups may have caused."""
     worker = state.workers.get(entry.worker)
     if fault == "drained":
         entry.drains += 1
         state.evict("drained")
         entry.cause, entry.reason = "drained", detail
         return _again(state, entry, "drained", now, 0.0)
-    if entry.drained or (fault != "killed" and worker is not None and worker.draining):
+    if entry.drained or (fault not in ("killed", "crash") and worker is not None and worker.draining):
         entry.drains += 1
         state.evict("drained")
         entry.cause, entry.reason = "drained", f"worker {entry.worker} drained"
@@ -65,23 +75,41 @@ def unmeasured(
             return take(state, entry, "died", now)
         entry.reason = f"attempt {entry.attempt} ran out of time: {detail}"
         return _wait(state, policies, entry, "timed_out", now, entry.timeouts)
+    if sharing is not None and sharing != 1 and not (sharing and suspect(entry, sharing)):
+        return _spared(state, policies, entry, now, sharing, detail)
+    if sharing == 1:
+        entry.company = 1
+    fault = "death" if fault == "killed" and sharing is not None and sharing > 1 else fault
     entry.losses += 1
     entry.kills += fault == "killed"
-    entry.deaths += fault in ("killed", "death")
+    entry.deaths += fault in ("killed", "crash", "death", "silent")
     entry.cause = "killed" if fault == "killed" else "lost"
     if entry.kills > retry.kills:
         entry.reason = f"ran its worker out of memory {entry.kills} times, last: {detail}"
         return take(state, entry, "died", now)
     if entry.losses > retry.infra:
         entry.reason = f"lost {entry.losses} times to infrastructure, last: {detail}"
-        if entry.losses > 1 and entry.deaths == entry.losses:
+        if entry.losses > 1 and (entry.deaths == entry.losses or entry.deaths > retry.kills):
             entry.cause = "killed"
+            times = "each" if entry.deaths == entry.losses else str(entry.deaths)
             entry.reason = (
-                f"its worker ended each of the {entry.losses} times it was worked on, last: {detail}"
+                f"its worker ended {times} of the {entry.losses} times that it was lost, last: {detail}"
             )
         return take(state, entry, "died", now)
     entry.reason = f"attempt {entry.attempt} lost: {detail}"
     return _wait(state, policies, entry, "lost", now, entry.losses)
+
+
+def _spared(
+    state: State, policies: Policies, entry: TaskEntry, now: float, sharing: int, detail: str
+) -> list[Effect]:
+    """Its worker ended, and that was not its doing, or not for certain: no budget pays for it."""
+    entry.spared += 1
+    entry.cause = "lost"
+    entry.reason = f"attempt {entry.attempt} lost{' with its worker' if entry.worker else ''}: {detail}"
+    if sharing and entry.worker:
+        entry.reason += f"; one of {sharing} that were in it, next with {entry.company} at most"
+    return _wait(state, policies, entry, "lost", now, entry.spared)
 
 
 def missed(state: State, policies: Policies, entry: TaskEntry, now: float, score: float) -> list[Effect]:
@@ -89,6 +117,7 @@ def missed(state: State, policies: Policies, entry: TaskEntry, now: float, score
     policy = policies.of(entry.domain)
     ladder, retry = policy.ladder, policy.retry
     entry.failures += 1
+    acquit(entry)
     entry.cause, entry.reason = "failed", "no sample passed"
     below, task = None, None
     if ladder.steps and not entry.climb and entry.purpose != "eval":
@@ -187,13 +216,13 @@ def _climb(ladder: Ladder, entry: TaskEntry) -> Derive:
 
 def _why(entry: TaskEntry, fault: Fault) -> str:
     """What took a lost attempt, for the counters."""
-    if fault in ("killed", "death"):
+    if fault in ("killed", "crash", "death"):
         return "worker_ended"
     if len(entry.results) == entry.group_size:
         return "infra_verdicts"
     if fault == "timeout":
         return "attempt_too_long" if entry.state in HELD else "verdicts_missing"
-    return "lease_expired"
+    return "lease_expired"  # its worker fell silent, or does not name it any more
 
 
 def _wait(

@@ -9,7 +9,7 @@ import msgspec
 
 from schemas.base import Event
 from schemas.checkpoints import CheckpointPublished
-from schemas.grants import CreditsGranted, ShardReported
+from schemas.grants import CreditsGranted, KeysAnswered, KeysAsked, ShardReported
 from schemas.heartbeats import WorkerHeartbeat
 from schemas.rewards import StageVerified, TrajectoryVerified
 from schemas.tasks import (
@@ -30,6 +30,8 @@ from services.scheduler.dispatch import dispatch
 from services.scheduler.effects import Effect, coalesce
 from services.scheduler.grants import hear, obey, settle
 from services.scheduler.intake import submit
+from services.scheduler.keyed import answered
+from services.scheduler.keys import gathered, judge
 from services.scheduler.policies import Policies
 from services.scheduler.state import State, due, next_due
 from services.scheduler.withdraw import cancel
@@ -87,6 +89,10 @@ def fold(  # noqa: PLR0911 (a case for each event)
             return obey(state, policies, event)
         case ShardReported():
             return hear(state, policies, event)
+        case KeysAsked():
+            return judge(state, policies, event)
+        case KeysAnswered():
+            return answered(state, policies, event, now)
         case _:
             return []
 
@@ -120,6 +126,8 @@ def step(state: State, policies: Policies, batch: Batch) -> list[Effect]:
         effects += fold(state, policies, item.event, now, at=at, trace=item.trace)
     if batch.caught_up:
         effects += tick(state, policies, now)
+    if policies.shards > 1:
+        effects = gathered(effects, policies.shard)
     return coalesce(effects)
 
 

@@ -6,23 +6,24 @@ treasury answers all shards with one grant, and both are inputs of the fold like
 
 from __future__ import annotations
 
-from schemas.grants import CreditsGranted, Line, ShardReported
+import zlib
+
+from schemas.grants import CreditsGranted, ShardReported
+from services.scheduler import mix
 from services.scheduler.effects import Effect, Tell
-from services.scheduler.order import weight_of
 from services.scheduler.policies import Policies
-from services.scheduler.quotas import gives_credits, room
+from services.scheduler.records import Evidence
 from services.scheduler.state import State
 from services.scheduler.treasury import Treasury, grant, plan, take_report
+from services.scheduler.usage import capacity, evidence, slots_of, told
+
+__all__ = ["TOPIC", "hear", "obey", "owing", "settle", "slots_of"]
 
 TOPIC = "grants"
-TRAIN = "train"
 PAUSE_S = 0.05
 """Least time between two reports of a shard, and between two grants."""
-
-
-def slots_of(pool: str) -> str:
-    """Name of a pool's slots as a resource."""
-    return f"slots:{pool}"
+FRESH_S = 0.25
+"""Least time between two reports that tell of nothing but service since."""
 
 
 def obey(state: State, policies: Policies, event: CreditsGranted) -> list[Effect]:
@@ -35,6 +36,7 @@ def obey(state: State, policies: Policies, event: CreditsGranted) -> list[Effect
     meta.credits = {
         name: units[policies.shard] for name, units in event.credits.items() if policies.shard < len(units)
     }
+    mix.apply(state, {name: factor for name, factor in event.mix.items() if policies.owns(name)})
     return []
 
 
@@ -49,8 +51,11 @@ def hear(state: State, policies: Policies, event: ShardReported) -> list[Effect]
         (event.epoch, event.seq),
         event.obeys,
         event.lines,
-        weight=event.weight,
+        standings=event.standings,
         accepted=event.accepted,
+        decisions=event.decisions,
+        at=event.at,
+        mixing=event.mixing,
     ):
         state.count("old_report")
     return []
@@ -65,13 +70,13 @@ def settle(state: State, policies: Policies, now: float) -> list[Effect]:
     """At the end of a batch: what this shard has to report, and what the treasury grants."""
     if policies.shards == 1:
         return []
-    told: list[Effect] = []
+    out: list[Effect] = []
     report = _report(state, policies, now)
     if report is not None:
-        told.append(Tell(event=report))
+        out.append(Tell(event=report))
     if policies.shard == 0:
-        told += _grant(state, policies, now)
-    return told
+        out += _grant(state, policies, now)
+    return out
 
 
 def _report(state: State, policies: Policies, now: float) -> ShardReported | None:
@@ -80,11 +85,22 @@ def _report(state: State, policies: Policies, now: float) -> ShardReported | Non
     if not news and now - meta.told_at < PAUSE_S:
         meta.owes = True
         return None
-    lines, weight = _lines(state, policies)
     meta.owes = False
-    if not news and lines == meta.told and weight == meta.told_weight:
-        return None
+    lines, standings = told(state, policies, now)
+    weight = sum([standings[purpose].weight for purpose in sorted(standings)], 0.0)
+    mixing = None
+    if mix.steers(policies):
+        names = zlib.crc32("\n".join(mix.present(state, policies)).encode())
+        since = meta.decisions - meta.told_mixing
+        if names != meta.told_domains or since * 2 * policies.shards >= mix.pause(policies):
+            mixing = evidence(state, policies)
+            meta.told_domains, meta.told_mixing = names, meta.decisions
+    if lines == meta.told and weight == meta.told_weight and not news and mixing is None:
+        served = meta.decisions != meta.told_decisions
+        if not served or now - meta.told_at < FRESH_S:
+            return None
     meta.told, meta.told_weight, meta.told_grant, meta.told_at = lines, weight, meta.grant, now
+    meta.told_decisions = meta.decisions
     return ShardReported(
         shard=policies.shard,
         epoch=meta.epoch,
@@ -93,68 +109,53 @@ def _report(state: State, policies: Policies, now: float) -> ShardReported | Non
         lines=lines,
         weight=weight,
         accepted=meta.accepted,
+        at=now,
+        standings=standings,
+        decisions=meta.decisions,
+        mixing=mixing,
     )
-
-
-def _lines(state: State, policies: Policies) -> tuple[dict[str, Line], float]:
-    meta = state.meta
-    used = meta.accepted + len(state.active)
-    tickets = max(0, meta.credits.get(TRAIN, 0) - used)
-    ready: dict[str, dict[str, int]] = {}
-    busy: set[str] = {domain for domain, leases in state.held.items() if leases}
-    for (pool, purpose), lanes in sorted(state.lanes.items()):
-        count = 0
-        for domain, lane in lanes.items():
-            if lane.ready:
-                able = min(lane.ready, room(state, policies, domain))
-                count += int(able)
-                if able:
-                    busy.add(domain)
-        ready.setdefault(pool, {})[purpose] = count
-    train = 0 if meta.final else sum(by.get("train", 0) for by in ready.values())
-    lines = {TRAIN: Line(held=used, want=used + train)}
-    pools = ready.keys() | {pool for pool, leases in state.occupied.items() if leases}
-    for pool in sorted(pools):
-        leases = state.occupied.get(pool)
-        held = 0 if leases is None else leases.slots
-        by = ready.get(pool, {})
-        want = held + by.get("eval", 0) + min(by.get("train", 0), 0 if meta.final else tickets)
-        if want:  # an empty lane must count as no lane: a restored state has none
-            lines[slots_of(pool)] = Line(held=held, want=want)
-    # A float from the beginning: an empty sum would be the integer 0, which is stored otherwise.
-    return lines, sum((weight_of(state, policies, domain) for domain in sorted(busy)), 0.0)
 
 
 def _grant(state: State, policies: Policies, now: float) -> list[Effect]:
     meta = state.meta
     treasury = _treasury(state, policies)
-    capacity = _capacity(state, policies, treasury, now)
-    shrunk = any(units < treasury.capacity.get(name, 0) for name, units in capacity.items())
+    there = capacity(state, policies, treasury.accounts, treasury.accepted, now)
+    shrunk = any(units < treasury.capacity.get(name, 0) for name, units in there.items())
     if not shrunk and now - meta.granted_at < PAUSE_S:
         meta.owes = True
         return []
-    changed = plan(treasury, capacity)
-    if not changed:
+    changed = plan(treasury, there, now=now, half_life_s=policies.half_life_s)
+    factors = _factors(treasury, policies)
+    if not changed and not factors:
         return []
     meta.granted_at = now
-    credits_ = grant(treasury, changed, capacity)
-    return [Tell(event=CreditsGranted(number=treasury.number, credits=credits_))]
+    credits_ = grant(treasury, changed, there)
+    return [Tell(event=CreditsGranted(number=treasury.number, credits=credits_, mix=factors))]
 
 
-def _capacity(state: State, policies: Policies, treasury: Treasury, now: float) -> dict[str, int]:
-    """What there is: slots of live workers by pool, and training groups that staleness allows over the whole run."""
-    pools: dict[str, int] = {
-        name.removeprefix("slots:"): 0 for name in treasury.accounts if name.startswith("slots:")
+def _factors(treasury: Treasury, policies: Policies) -> dict[str, float]:
+    """Factors of mixed sampling that change, over the domains of all shards; nothing while it is not time."""
+    if not mix.steers(policies) or treasury.decisions - treasury.mixed < mix.pause(policies):
+        return {}
+    treasury.mixed = treasury.decisions
+    known = {
+        name: Evidence(
+            groups=seen.groups,
+            mean=seen.mean,
+            variance=seen.variance,
+            informative=seen.informative,
+            cost_s=seen.cost_s,
+        )
+        for member in treasury.members
+        for name, seen in member.mixing.items()
     }
-    for _, worker in sorted(state.workers.items()):
-        if gives_credits(worker, policies, now):
-            pools[worker.pool] = pools.get(worker.pool, 0) + worker.slots
-    capacity = {slots_of(pool): slots for pool, slots in sorted(pools.items())}
-    meta = state.meta
-    # The trainer has taken at least this many groups, whatever shards have counted.
-    uncounted = max(0, meta.version * policies.groups_per_step - sum(treasury.accepted))
-    capacity[TRAIN] = max(0, (policies.eta + meta.version + 1) * policies.groups_per_step - uncounted)
-    return capacity
+    new = {
+        name: factor
+        for name, factor in mix.factors(policies, dict(sorted(known.items()))).items()
+        if mix.moves(factor, treasury.factors.get(name, 1.0))
+    }
+    treasury.factors |= new
+    return new
 
 
 def _treasury(state: State, policies: Policies) -> Treasury:

@@ -14,6 +14,8 @@ from schemas.verdicts import clip
 from services.scheduler.bodies import encode_body
 from services.scheduler.cohorts import never_fits, tokens_of
 from services.scheduler.effects import Effect, Publish
+from services.scheduler.estimates import estimate, kind_of
+from services.scheduler.keys import elsewhere, first_use, hold
 from services.scheduler.moves import (
     announce,
     announce_ended,
@@ -21,7 +23,7 @@ from services.scheduler.moves import (
     settle,
     take,
 )
-from services.scheduler.order import estimate, virtual_deadline
+from services.scheduler.order import virtual_deadline
 from services.scheduler.policies import Policies
 from services.scheduler.records import Ended, TaskEntry
 from services.scheduler.state import State, place
@@ -34,8 +36,11 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 def content_of(event: TaskSubmitted) -> bytes:
-    """Digest of a submission without the task's id: what a second use of an idempotency key must equal."""
-    anonymous = msgspec.structs.replace(event.task, id="-")
+    """Digest of a submission without the task's id: what a second use of an idempotency key must equal.
+
+    Fields at their defaults are left out, so that one which a later version adds changes no digest.
+    """
+    anonymous = encode_body(msgspec.structs.replace(event.task, id="-"))
     return bytes.fromhex(digest(_encoder.encode([anonymous, event.priority, event.parent, event.level]))[:32])
 
 
@@ -51,18 +56,51 @@ def submit(
             state.count("duplicate_task")
             return []
         return _conflict(state, event, known, now)
-    if event.idempotency_key and (first := state.keys.get(event.idempotency_key)) is not None:
-        original = state.live.get(first) or state.ended[first]
-        if original.content == content:
+    held = state.pending.get(task.id)
+    if held is not None:
+        if held.content == content:
             state.count("duplicate_task")
             return []
-    state.meta.submitted += 1
+        return _refuse(state, event, task.id, now)
+    first = first_use(state, event.idempotency_key)
+    if first is not None and first[1] == content:
+        state.count("duplicate_task")
+        return []
     cause, reason = refusal(state, policies, event)
+    if first is None and elsewhere(policies, event.idempotency_key) and cause != "too_large":
+        return hold(state, event, now, content=content, cause=cause, reason=reason, trace=trace)
+    return enter(state, policies, event, now, content=content, cause=cause, reason=reason, trace=trace)
+
+
+def enter(
+    state: State,
+    policies: Policies,
+    event: TaskSubmitted,
+    now: float,
+    *,
+    content: bytes,
+    cause: Cause,
+    reason: str,
+    trace: str,
+    eligible_at: float | None = None,
+    withdrawn: str = "",
+) -> list[Effect]:
+    """A submission that is no duplicate becomes a task: refused with a cause, over at once if withdrawn, else ready."""
+    task = event.task
+    state.meta.submitted += 1
     if cause:
         state.count("rejected")
         return _reject(state, event, now, content=content, cause=cause, reason=reason, trace=trace)
-    admitted = _admit(state, policies, event, now, content=content, trace=trace)
-    withdrawn = _withdrawn(state, event)
+    admitted = _admit(
+        state,
+        policies,
+        event,
+        now,
+        content=content,
+        trace=trace,
+        since=now if eligible_at is None else eligible_at,
+    )
+    withdrawn = _withdrawn(state, event) or withdrawn
     if withdrawn:
         entry = state.live[task.id]
         entry.cause, entry.reason = "cancelled", withdrawn
@@ -73,9 +111,8 @@ def submit(
 def refusal(state: State, policies: Policies, event: TaskSubmitted) -> tuple[Cause, str]:
     """Why a submission that is no duplicate is not admitted, in a word and in a line that says what to do; empty if it is."""
     task = event.task
-    if event.idempotency_key and (first := state.keys.get(event.idempotency_key)) is not None:
-        reason = f"idempotency key {event.idempotency_key!r} was used with other content by task {first}; use a new key"
-        return "key_reused", reason
+    if (first := first_use(state, event.idempotency_key)) is not None:
+        return key_reused(event.idempotency_key, first[0])
     if task.domain not in policies.domains:
         return "unknown_domain", f"unknown domain {task.domain!r}; `temper domains ls` lists the known ones"
     if task.pool and task.pool != policies.pool and task.pool not in policies.pools:
@@ -90,13 +127,18 @@ def refusal(state: State, policies: Policies, event: TaskSubmitted) -> tuple[Cau
         return "too_large", reason
     if reason := never_fits(state, policies, task):
         return "never_fits", reason
-    if state.ready_in(task.domain) >= policies.ready_cap:
+    if state.ready_in(task.domain) + state.pending_in.get(task.domain, 0) >= policies.ready_cap:
         reason = (
             f"domain {task.domain} has {policies.ready_cap} ready tasks, its cap; "
             "submit again later under a new id or raise scheduler.ready_cap"
         )
         return "domain_full", reason
     return "", ""
+
+
+def key_reused(key: str, first: str) -> tuple[Cause, str]:
+    """Why a submission is refused whose key another task has."""
+    return "key_reused", f"idempotency key {key!r} was used with other content by task {first}; use a new key"
 
 
 def _withdrawn(state: State, event: TaskSubmitted) -> str:
@@ -112,12 +154,20 @@ def _withdrawn(state: State, event: TaskSubmitted) -> str:
 
 
 def _admit(
-    state: State, policies: Policies, event: TaskSubmitted, now: float, *, content: bytes, trace: str
+    state: State,
+    policies: Policies,
+    event: TaskSubmitted,
+    now: float,
+    *,
+    content: bytes,
+    trace: str,
+    since: float,
 ) -> Publish:
     task, policy = event.task, policies.of(event.task.domain)
     parent = None if event.climb else state.live.get(event.parent) or state.ended.get(event.parent)
-    eligible_at = parent.eligible_at if parent is not None else now
-    seconds = estimate(state.domains.get(task.domain), policy.deadline)
+    eligible_at = parent.eligible_at if parent is not None else since
+    kind = kind_of(task)
+    seconds = estimate(state.domains.get(task.domain), policy.deadline, kind)
     entry = TaskEntry(
         id=task.id,
         domain=task.domain,
@@ -129,6 +179,7 @@ def _admit(
         group_size=task.group_size or policies.group_size,
         slots=policy.slots,
         tokens=tokens_of(policies, task),
+        kind=kind,
         priority=event.priority,
         key=event.idempotency_key,
         parent=event.parent,
@@ -173,17 +224,21 @@ def _reject(
 
 def _conflict(state: State, event: TaskSubmitted, known: TaskEntry | Ended, now: float) -> list[Effect]:
     """Same id, other content: the submitter is told, and the true state of the first task stays the newest record."""
+    truth = announce(known, keep=True) if isinstance(known, TaskEntry) else announce_ended(known, keep=True)
+    return [*_refuse(state, event, known.id, now), truth]
+
+
+def _refuse(state: State, event: TaskSubmitted, name: str, now: float) -> list[Effect]:
     state.count("conflicting_task")
     refusal = Ended(
-        id=known.id,
+        id=name,
         domain=event.task.domain,
         purpose=event.task.purpose,
         state="rejected",
         content=b"",
-        reason=f"task id {known.id} is taken by a task with other content; use a new id",
+        reason=f"task id {name} is taken by a task with other content; use a new id",
         cause="id_taken",
         batch=event.task.batch[:LONGEST_LABEL],
         ended_at=now,
     )
-    truth = announce(known, keep=True) if isinstance(known, TaskEntry) else announce_ended(known, keep=True)
-    return [announce_ended(refusal, keep=True), truth]
+    return [announce_ended(refusal, keep=True)]

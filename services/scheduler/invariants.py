@@ -32,7 +32,9 @@ def _tasks(state: State) -> list[str]:
 
 def _entry(state: State, entry: TaskEntry) -> list[str]:
     found: list[str] = []
-    number = entry.failures + entry.losses + entry.timeouts + entry.drains + (entry.state in ACTIVE)
+    number = (
+        entry.failures + entry.losses + entry.timeouts + entry.drains + entry.spared + (entry.state in ACTIVE)
+    )
     if entry.attempt != number:
         found.append(
             f"task {entry.id} in {entry.state} is at attempt {entry.attempt}, its counts say {number}"

@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from services.scheduler.order import estimate
+import msgspec
+
+from services.scheduler.estimates import estimate
 from services.scheduler.policies import Policies
 from services.scheduler.powers import exp2
 from services.scheduler.records import Domain, Evidence, TaskEntry
@@ -123,11 +125,12 @@ def _parts(policies: Policies, names: Iterable[str], parts: Mapping[str, float])
 
 def wanted(state: State, policies: Policies, names: Sequence[str]) -> dict[str, float]:
     """Configured share of each of `names` in the groups that teach; they add up to 1, and within a layer to its ratio."""
-    return _parts(
-        policies,
-        names,
-        {name: policies.of(name).weight * appeal(_evidence(state, name), policies) for name in names},
-    )
+    return _wanted(policies, {name: _evidence(state, name) for name in names})
+
+
+def _wanted(policies: Policies, known: Mapping[str, Evidence]) -> dict[str, float]:
+    parts = {name: policies.of(name).weight * appeal(evidence, policies) for name, evidence in known.items()}
+    return _parts(policies, known, parts)
 
 
 def realised(state: State, names: Sequence[str]) -> dict[str, float]:
@@ -139,14 +142,18 @@ def realised(state: State, names: Sequence[str]) -> dict[str, float]:
 
 def dispatched(state: State, policies: Policies, names: Sequence[str]) -> dict[str, float]:
     """Share of each of `names` in the groups to be dispatched, so that what is wanted is left after filtering."""
+    return _dispatched(policies, {name: _evidence(state, name) for name in names})
+
+
+def _dispatched(policies: Policies, known: Mapping[str, Evidence]) -> dict[str, float]:
     needed = {}
-    for name, share in wanted(state, policies, names).items():
-        evidence = _evidence(state, name)
+    for name, share in _wanted(policies, known).items():
+        evidence = known[name]
         kept = evidence.informative if evidence.groups else 1.0
         if policies.mix == "variance" and not learnable(evidence, policies):
             kept = 1.0  # at the floor on purpose
         needed[name] = share / max(kept, 1.0 / MOST)
-    base = _parts(policies, names, {name: policies.of(name).weight for name in names})
+    base = _parts(policies, known, {name: policies.of(name).weight for name in known})
     return floored(needed, {name: policies.mix_floor * share for name, share in base.items()})
 
 
@@ -164,26 +171,49 @@ def floored(shares: Mapping[str, float], floors: Mapping[str, float]) -> dict[st
 
 
 def update(state: State, policies: Policies) -> None:
-    """Set the factors anew, if it is time: every step's worth of decisions, or DECISIONS_A_DOMAIN for each domain."""
+    """Set the factors anew, if it is time. With more than one shard the treasury does, over all of them: see `grants`."""
     meta = state.meta
-    if not steers(policies):
-        return
-    pause = max(policies.groups_per_step, DECISIONS_A_DOMAIN * len(policies.domains))
-    if meta.decisions - meta.mixed < pause:
+    if policies.shards > 1 or not steers(policies) or meta.decisions - meta.mixed < pause(policies):
         return
     meta.mixed = meta.decisions
-    names = present(state, policies)
-    if not names:
-        return
+    apply(state, factors(policies, known_of(state, policies)))
+
+
+def pause(policies: Policies) -> int:
+    """Decisions between two updates: every step's worth, or DECISIONS_A_DOMAIN for each domain."""
+    return max(policies.groups_per_step, DECISIONS_A_DOMAIN * len(policies.domains))
+
+
+def known_of(state: State, policies: Policies) -> dict[str, Evidence]:
+    """The evidence about each domain that may train now, its cost estimated where there is none."""
+    return {
+        name: msgspec.structs.replace(_evidence(state, name), cost_s=_cost_s(state, policies, name))
+        for name in present(state, policies)
+    }
+
+
+def factors(policies: Policies, known: Mapping[str, Evidence]) -> dict[str, float]:
+    """Factor on the weight of each of these domains, which are all that train; their weights keep their sum."""
+    if not known:
+        return {}
     seconds = {
-        name: share * _cost_s(state, policies, name)
-        for name, share in dispatched(state, policies, names).items()
+        name: share * max(CHEAPEST_S, known[name].cost_s)
+        for name, share in _dispatched(policies, known).items()
     }
     whole = sum(seconds.values())
-    weights = {name: policies.of(name).weight for name in names}
-    total = sum(weights.values())
-    for name in names:
-        _set(state, name, seconds[name] / whole * total / weights[name])
+    total = sum(policies.of(name).weight for name in known)
+    return {name: seconds[name] / whole * total / policies.of(name).weight for name in known}
+
+
+def apply(state: State, chosen: Mapping[str, float]) -> None:
+    """Set these factors."""
+    for name, factor in chosen.items():
+        _set(state, name, factor)
+
+
+def moves(factor: float, before: float) -> bool:
+    """Whether a factor is worth setting."""
+    return abs(factor - before) > HAIR * before
 
 
 def present(state: State, policies: Policies) -> list[str]:
@@ -202,7 +232,7 @@ def present(state: State, policies: Policies) -> list[str]:
 def _set(state: State, name: str, factor: float) -> None:
     known = state.domains.get(name)
     before = 1.0 if known is None else known.mix
-    if abs(factor - before) <= HAIR * before:
+    if not moves(factor, before):
         return
     record: Domain = state.domain(name)
     record.mix = factor

@@ -59,6 +59,8 @@ def announce(entry: TaskEntry, *, keep: bool = False) -> Publish:
             parent=entry.parent,
             children=entry.children,
             batch=entry.batch,
+            kind=entry.kind,
+            estimate_s=entry.estimate_s,
             updated_at=entry.updated_at,
         ),
         trace=entry.trace,

@@ -8,17 +8,14 @@ not the fault of the domain that was running, and must not cost it its turns. Wi
 from __future__ import annotations
 
 import math
-import statistics
 from functools import lru_cache
 
 from schemas.cards import Deadline
 from services.scheduler.policies import Policies
 from services.scheduler.powers import exp2
-from services.scheduler.records import Domain, Share, TaskEntry
+from services.scheduler.records import Share, TaskEntry
 from services.scheduler.state import State
 
-WINDOW = 33
-"""Attempts whose service seconds the rolling median looks at."""
 NOTHING = (-(1 << 60), 0.0)
 """Rank of a domain that has used nothing: before all others."""
 MOST_BILLED = 2.0
@@ -95,15 +92,3 @@ def charge(state: State, policies: Policies, entry: TaskEntry, seconds: float, n
 def billed(entry: TaskEntry, seconds: float) -> float:
     """Service seconds that an attempt is charged for having held its slot for `seconds`."""
     return min(seconds, MOST_BILLED * entry.estimate_s)
-
-
-def estimate(record: Domain | None, deadline: Deadline) -> float:
-    """Seconds an attempt is expected to hold a slot: the rolling median, the card's figure until there is one."""
-    return record.estimate_s if record is not None and record.seconds else deadline.estimate_s
-
-
-def observe(state: State, domain: str, seconds: float) -> None:
-    """Take the service seconds of an attempt that ran to its end into the domain's estimate."""
-    record = state.domain(domain)
-    record.seconds = [*record.seconds[-(WINDOW - 1) :], seconds]
-    record.estimate_s = statistics.median(record.seconds)

@@ -71,6 +71,8 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """Slots that a pool is set up to have in all; a pool that is not named may have any number."""
     pool_tokens: dict[str, int] = {}
     """Likewise, tokens at a time."""
+    max_model_len: int = 0
+    """Tokens of a prompt and one sample together at most, in the run's samplers; 0: not known."""
     verify_backlog: int = 512
     """Samples under way for each slot of the verifiers at most; 0 is no limit."""
     shard: int = 0
@@ -98,7 +100,8 @@ def policies_of(cards: Mapping[str, Card], config: RunConfig) -> Policies:
 
     Raises:
         SettingsError: a card's leases are too short for the samplers' heartbeats; or `scheduler.layers` names ratios,
-            but none for a layer that has domains; or `scheduler.mix_window` is empty.
+            but none for a layer that has domains; or `scheduler.mix_window` is empty; or `scheduler.pool_slots` or
+            `scheduler.pool_tokens` names a pool that there is not.
     """
     layers = config.scheduler.layers
     low, high = config.scheduler.mix_window
@@ -116,6 +119,11 @@ def policies_of(cards: Mapping[str, Card], config: RunConfig) -> Policies:
             raise SettingsError(
                 f"scheduler.layers gives no ratio for layer {card.layer}, which domain {card.name} is of; add one"
             )
+    for table in ("pool_slots", "pool_tokens"):
+        for pool in getattr(config.scheduler, table):
+            if pool not in (config.sampler.pool, *POOLS):
+                known = ", ".join(sorted({config.sampler.pool, *POOLS}))
+                raise SettingsError(f"scheduler.{table} names pool {pool!r}; the pools are {known}")
     return Policies(
         domains={name: _policy(card, config) for name, card in sorted(cards.items())},
         run=config.name,
@@ -131,6 +139,9 @@ def policies_of(cards: Mapping[str, Card], config: RunConfig) -> Policies:
         mix_floor=config.scheduler.mix_floor,
         mix_window=config.scheduler.mix_window,
         degenerate=config.trainer.degenerate,
+        pool_slots=dict(sorted(config.scheduler.pool_slots.items())),
+        pool_tokens=dict(sorted(config.scheduler.pool_tokens.items())),
+        max_model_len=config.sampler.max_model_len,
     )
 
 

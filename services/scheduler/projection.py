@@ -4,6 +4,10 @@ The scheduler notes after each batch what changed and offers the state when its 
 way, the changes since the last one are encoded then and written in the background, so that a busy scheduler writes a task
 once that changed ten times. When Redis does not hold what it should, the whole state is written in portions between turns:
 every portion as the state is then, and at the end all that changed since the beginning, which makes it the state of the end.
+
+Who may write is decided by the journal, not by Redis: a newer epoch found there is either that of a successor, of which the
+journal tells with the next entry, or is left from another log. It is the latter when two more entries of ours were accepted
+by the journal since, for the second of them was begun after that epoch was seen; what is there is then overwritten.
 """
 
 from __future__ import annotations
@@ -16,11 +20,13 @@ from itertools import batched, chain
 from typing import Any
 
 from services.scheduler.settings import REDIS_PAUSE_S, SAVE_S
-from services.scheduler.snapshot import encode_fields, encode_meta
+from services.scheduler.snapshot import encode_fields, encode_meta, names_of_keys
 from services.scheduler.state import State
-from services.scheduler.store import CHUNK, Store, StoreError
+from services.scheduler.store import CHUNK, Newer, Store, StoreError
 
 log = logging.getLogger(__name__)
+STOP_S = 10.0
+"""Longest wait for a write that was cancelled."""
 AT_ONCE = 20_000
 """Changed fields that are written in one call at most."""
 
@@ -41,6 +47,10 @@ class Projection:
         self._built = False
         self._not_before = 0.0
         self._failing = False
+        self._newer = 0
+        """Epoch in Redis that is newer than ours; 0 for none."""
+        self._proof = 0
+        """Position of the journal at which that epoch is known to be of another log; 0 while it is not set."""
         self.stats: dict[str, float] = {"redis_writes": 0.0, "redis_full_writes": 0.0, "redis_errors": 0.0}
         self.note()
 
@@ -59,18 +69,14 @@ class Projection:
         changed.clear()
 
     def offer(self, journal: int) -> None:
-        """The effects of everything in the state are out; write it if it is time. Never waits.
-
-        Raises:
-            Fenced: a newer scheduler has written.
-        """
+        """The effects of everything in the state are out; write it if it is time. Never waits."""
         writing = self._writing
         if writing is not None:
             if not writing.done():
                 return
             self._writing = None
             writing.result()
-        if time.monotonic() < self._not_before or not self.dirty:
+        if time.monotonic() < self._not_before or not self.dirty or not self._cleared(journal):
             return
         if not self._store.mark and not self._built:
             self._changed.clear()
@@ -85,11 +91,7 @@ class Projection:
         self._writing = asyncio.create_task(self._guarded(self._commit(journal)), name="projection")
 
     async def finish(self, journal: int) -> None:
-        """Bring Redis up to the state, as far as it takes it.
-
-        Raises:
-            Fenced: a newer scheduler has written.
-        """
+        """Bring Redis up to the state, as far as it takes it."""
         while True:
             writing, self._writing = self._writing, None
             if writing is not None:
@@ -106,11 +108,33 @@ class Projection:
         writing, self._writing = self._writing, None
         if writing is not None:
             writing.cancel()
-            await asyncio.wait([writing])
+            await asyncio.wait([writing], timeout=STOP_S)
+
+    def _cleared(self, journal: int) -> bool:
+        """Whether nothing in Redis speaks against writing it, given where the journal goes on."""
+        if not self._newer:
+            return True
+        if not self._proof:
+            self._proof = journal + 2
+        if journal < self._proof:
+            return False
+        log.warning(
+            "what Redis holds (epoch %d) is of another log: nobody else has written to this one's journal; it is overwritten",
+            self._newer,
+        )
+        self._store.foreign, self._newer, self._proof = self._newer, 0, 0
+        return True
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
+        except Newer as error:
+            self._built = False
+            self._newer, self._proof = error.epoch, 0
+            self._failing = True
+            log.warning(
+                "%s; the journal decides which of them goes on, until then Redis is left as it is", error
+            )
         except StoreError as error:
             self._built = False
             self._store.mark = ""
@@ -152,6 +176,7 @@ class Projection:
             ("task:" + name for name in ids),
             ["domain:" + name for name in state.domains],
             ["worker:" + name for name in state.workers],
+            names_of_keys(state),
         )
         await self._portions(names)
 

@@ -37,6 +37,14 @@ def room(state: State, policies: Policies, domain: str) -> float:
 
 def verifiable(state: State, policies: Policies, now: float) -> int | None:
     """Samples that may be under way at a time, so that verifiers keep up; None while no verifier has reported slots."""
+    whole = verifiable_by_all(state, policies, now)
+    if whole is None or policies.shards == 1:
+        return whole
+    return min(whole, state.meta.credits.get("verify", 0))
+
+
+def verifiable_by_all(state: State, policies: Policies, now: float) -> int | None:
+    """Likewise, of all shards together."""
     slots = sum(
         worker.slots
         for worker in state.workers.values()
@@ -48,30 +56,52 @@ def verifiable(state: State, policies: Policies, now: float) -> int | None:
 class Free:
     """What a pool's live workers have left."""
 
-    __slots__ = ("closed", "slots", "tokens", "whole")
+    __slots__ = (
+        "all_tokens",
+        "closed",
+        "largest",
+        "most",
+        "slots",
+        "there",
+        "tokens",
+        "whole",
+        "whole_tokens",
+    )
 
     def __init__(self, state: State, policies: Policies, pool: str, now: float) -> None:
         workers = [
             worker
             for worker in state.workers.values()
-            if worker.pool == pool and gives_credits(worker, policies, now)
+            if worker.pool == pool and worker.slots and gives_credits(worker, policies, now)
         ]
         leases = state.occupied.get(pool)
-        self.whole = sum(worker.slots for worker in workers)
-        """Slots, those in use included."""
+        self.there = self.whole = sum(worker.slots for worker in workers)
+        """Slots, those in use included; `whole` is what of them this scheduler may use."""
+        self.largest = max((worker.slots for worker in workers), default=0)
+        """Slots of the largest of them: an attempt runs in one."""
+        self.whole_tokens: float = NO_LIMIT
+        """Likewise, tokens: infinite as soon as one of the workers knows no limit."""
+        if workers and all(worker.tokens for worker in workers):
+            self.whole_tokens = sum(worker.tokens for worker in workers)
+        self.all_tokens = self.whole_tokens
         if policies.shards > 1:  # what of them this shard may use is for the treasury to say
             self.whole = min(self.whole, state.meta.credits.get(f"slots:{pool}", 0))
+            if self.whole_tokens != NO_LIMIT:
+                self.whole_tokens = min(self.whole_tokens, state.meta.credits.get(f"tokens:{pool}", 0))
         self.slots = max(0, self.whole - (0 if leases is None else leases.slots))
-        self.tokens: float = NO_LIMIT
-        """Infinite as soon as one of the workers knows no limit."""
-        if workers and all(worker.tokens for worker in workers):
-            self.tokens = sum(worker.tokens for worker in workers) - (0 if leases is None else leases.tokens)
+        self.tokens = self.whole_tokens - (0 if leases is None else leases.tokens)
+        self.most = min(self.largest, self.whole)
+        """Slots that an attempt may need to be started with the workers that are here, once all leases have ended."""
         self.closed = False
         """What is left is held for a task that needs more."""
 
     def fits(self, entry: TaskEntry) -> bool:
-        """Whether an attempt fits in what is left. Alone in its pool any number of tokens does: nothing would help it."""
-        return entry.slots <= self.slots and (entry.tokens <= self.tokens or self.slots == self.whole)
+        """Whether an attempt fits in what is left. One that needs more tokens than all workers have fits once it has them all.
+
+        Then it is alone in its pool, and waiting longer would not help. An engine takes the samples that it has no room for
+        one after the other.
+        """
+        return entry.slots <= self.slots and min(entry.tokens, self.all_tokens) <= self.tokens
 
     def give(self, entry: TaskEntry) -> None:
         """An attempt was started."""

@@ -59,7 +59,9 @@ class TaskEntry(msgspec.Struct, kw_only=True, tag="live", gc=False):
     slots: int = 1
     """Slots that an attempt holds, fixed when it was admitted."""
     tokens: int = 0
-    """Tokens that an attempt may sample at most, all members together."""
+    """Tokens that an attempt may hold at most, all members together; see `cohorts.tokens_of`."""
+    kind: str = ""
+    """What its estimate was asked for; see `estimates`."""
     priority: int = 0
     key: str = ""
     parent: str = ""
@@ -69,7 +71,7 @@ class TaskEntry(msgspec.Struct, kw_only=True, tag="live", gc=False):
     eligible_at: float = 0.0
     """When the task could first be dispatched; kept over retries, inherited by sub-tasks."""
     estimate_s: float = 0.0
-    """The domain's estimate when the task became ready, frozen."""
+    """Seconds that an attempt is expected to hold a slot, as known when the task came in; frozen."""
     deadline: float = 0.0
     """Virtual deadline; see `order.virtual_deadline`."""
     state: TaskPhase = "ready"
@@ -84,6 +86,12 @@ class TaskEntry(msgspec.Struct, kw_only=True, tag="live", gc=False):
     """Losses of which it is known that the attempt ended its worker."""
     deaths: int = 0
     """Losses whose worker ended while it held the lease, whatever the cause."""
+    spared: int = 0
+    """Attempts that ended with a worker whose end was not their doing for all that is known; they cost no budget."""
+    suspicion: float = 0.0
+    """Its part in losses that it shares with others, 1/n of each; a whole one counts as a loss. See `blame`."""
+    company: int = 0
+    """Groups that may be in an engine with it, itself included, while it is under suspicion; 0: any number."""
     origin: float = -1.0
     """Difficulty at the top of the ladder, for sub-tasks; negative where there is none."""
     climb: bool = False
@@ -135,6 +143,34 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", gc=False):
     ended_at: float = 0.0
 
 
+class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An idempotency key that is at home here, of another shard's task."""
+
+    key: str
+    task: str
+    content: bytes
+    number: int
+    """In the order in which they were claimed."""
+
+
+class Pending(msgspec.Struct, kw_only=True, gc=False):
+    """A submission that is held back until its key's home has answered."""
+
+    id: str
+    domain: str
+    key: str
+    body: bytes
+    """The submission in MessagePack."""
+    content: bytes
+    at: float
+    trace: str = ""
+    cause: Cause = ""
+    reason: str = ""
+    """Why it will be refused unless it is a repeat; empty if it will be admitted."""
+    withdrawn: str = ""
+    """Why it was cancelled meanwhile."""
+
+
 class Share(msgspec.Struct, array_like=True, gc=False):
     """Decayed service seconds, as of a time."""
 
@@ -161,6 +197,16 @@ class Evidence(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Groups of all domains when `recent` was reckoned."""
 
 
+class Kind(msgspec.Struct, array_like=True, gc=False):
+    """What attempts at one kind of a domain's tasks have taken."""
+
+    estimate_s: float = 0.0
+    """Rolling median of `seconds`."""
+    seen: int = 0
+    """Attempts of the domain when one of this kind ended last."""
+    seconds: list[float] = []
+
+
 class Domain(msgspec.Struct, kw_only=True):
     """What the fold has learnt about a domain."""
 
@@ -177,6 +223,10 @@ class Domain(msgspec.Struct, kw_only=True):
     estimate_s: float = 0.0
     """Rolling median of service seconds; 0 until the first attempt ended."""
     seconds: list[float] = []
+    observed: int = 0
+    """Attempts whose service seconds were taken in."""
+    kinds: dict[str, Kind] = {}
+    """The same by kind of task, a bounded number; see `estimates`."""
     shares: dict[str, Share] = {}
     """By purpose."""
     ended: dict[str, int] = {}
@@ -204,6 +254,12 @@ class Worker(msgspec.Struct, kw_only=True):
     seen_at: float = 0.0
     started_at: float = 0.0
     """Of the process that sent the last heartbeat."""
+    pid: int = 0
+    """Likewise; 0: not said."""
+    holds: int = 0
+    """Leases that it named then."""
+    engine: tuple[str, ...] = ()
+    """Leases in its engine, where that is known for sure: one of them is under suspicion, so that no other begins unsaid."""
 
 
 class Meta(msgspec.Struct, kw_only=True):
@@ -223,6 +279,8 @@ class Meta(msgspec.Struct, kw_only=True):
     """Training groups that ended usable and complete (AReaL's `accepted`)."""
     observed: int = 0
     """Training groups that mixed sampling has taken into a domain's evidence."""
+    claimed: int = 0
+    """Keys of other shards' tasks that this shard has given out."""
     mixed: int = 0
     """Decisions taken when mixed sampling set its factors last."""
     version: int = 0
@@ -242,6 +300,11 @@ class Meta(msgspec.Struct, kw_only=True):
     told: dict[str, Line] = {}
     """The newest report."""
     told_weight: float = 0.0
+    told_decisions: int = 0
+    told_mixing: int = 0
+    """Decisions when the evidence was reported last."""
+    told_domains: int = 0
+    """Checksum of the names of the domains in that report."""
     told_grant: int = 0
     told_at: float = 0.0
     owes: bool = False

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 PORTION = 10_000
 """Fields that are restored between two looks at the event loop: who owns the shard must keep saying so."""
 BEFORE = BOOKKEEPING | {"meta"}
+LOOK = 200
+"""Journal entries among which a snapshot's last one is looked for: only those of schedulers that were replaced come after it."""
 AHEAD = 1000
 """Journal entries in one read."""
 
@@ -75,9 +77,9 @@ class Recovery:
             offset = await self._adopt(fields, end) if fields else None
             if offset is None:
                 continue
-            missing = self._missing(offset)
+            missing = self._missing(offset) or await self._beyond() or await self._foreign(offset)
             if missing:
-                log.warning("a snapshot is older than the log and is not used: %s", missing)
+                log.warning("a snapshot does not fit the log and is not used: %s", missing)
                 self.state, self.came_from = State(), "the log"
                 continue
             if offset:
@@ -173,16 +175,19 @@ class Recovery:
 
     async def _adopt(self, fields: Mapping[str, bytes], end: int) -> int | None:
         """Restore the state; where the journal goes on, or None if this snapshot cannot be used."""
+        offset = _journal_of(fields)
+        if offset > end:
+            log.warning("a snapshot is ahead of the log (journal %d > %d) and is not used", offset, end)
+            return None
+        if "meta" not in fields:
+            log.warning("a snapshot has no beginning (it was written in part) and is not used")
+            return None
         shards = int(fields.get("shards", b"1"))
         if shards != self._policies.shards:
             raise Gap(
                 f"this installation is divided into {shards} shards, not {self._policies.shards}: a task would change its "
                 f"owner; set scheduler.shards = {shards}, or begin a new log with another TEMPER_PREFIX"
             )
-        offset = _journal_of(fields)
-        if offset > end:
-            log.warning("a snapshot is ahead of the log (journal %d > %d) and is not used", offset, end)
-            return None
         restorer = Restorer()
         try:
             restorer.add(
@@ -210,6 +215,35 @@ class Recovery:
             if begins[name] > first:
                 return f"{name} begins at offset {begins[name]}, {first} is needed"
         return ""
+
+    async def _beyond(self) -> str:
+        """What of the inputs the state has read that the log does not hold: a topic was emptied, or made anew."""
+        ends = await self._inputs.end_offsets()
+        for name, next_one in sorted(self.state.meta.offsets.items()):
+            if name in ends and ends[name] < next_one:
+                return f"{name} ends at offset {ends[name]}, {next_one} is needed; was the topic made anew?"
+        return ""
+
+    async def _foreign(self, offset: int) -> str:
+        """Whether the journal before `offset` says that the state is of another log; empty if not, or if that is gone.
+
+        The entry that the state names as its last must be there with the same time: what a Redis holds that served another
+        log before has the same name, but not the same entries.
+        """
+        first = max(self._journal.beginnings[self._name], offset - LOOK)
+        if first >= offset or not offset:
+            return ""
+        meta = self.state.meta
+        for record in reversed(await self._journal.read_range(JOURNAL, self._policies.shard, first, offset)):
+            entry = record.event
+            if isinstance(entry, BatchFolded) and (entry.epoch, entry.seq) == (meta.epoch, meta.seq):
+                if entry.now == meta.now:
+                    return ""
+                break
+        return (
+            f"it ends with entry {meta.seq} of epoch {meta.epoch}, which {self._name} does not hold before offset "
+            f"{offset}: it is of another log"
+        )
 
     def _at(self, start: Mapping[str, int]) -> LogReader:
         return LogReader(self._kafka, self._prefix, [JOURNAL], start=start, partition=self._policies.shard)

@@ -26,6 +26,9 @@ FETCH_WAIT_MS = 20
 SAVE_S = 0.1
 """Least time between two writes of the projection."""
 REDIS_TIMEOUT_S = 5.0
+"""Longest wait for the answer to one call."""
+REDIS_LOAD_S = 60.0
+"""Longest that reading the whole projection may take; after that a snapshot or the log serves as well."""
 REDIS_PAUSE_S = 5.0
 """Pause before Redis is tried again after a failure."""
 

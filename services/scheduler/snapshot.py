@@ -7,21 +7,24 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from schemas.ids import digest
-from services.scheduler.records import Domain, Ended, Meta, TaskEntry, Worker
+from services.scheduler.keys import keep
+from services.scheduler.records import Claim, Domain, Ended, Meta, Pending, TaskEntry, Worker
 from services.scheduler.state import State, place
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Raised when the fold or its records change meaning; a snapshot of another version is discarded and rebuilt from the log."""
 
 PORTION = 10_000
 """Entries that are placed in one go."""
 
-Record = TaskEntry | Ended | Domain | Worker
+Record = TaskEntry | Ended | Domain | Worker | Claim | Pending
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _tasks = msgspec.msgpack.Decoder(TaskEntry | Ended)
 _domains = msgspec.msgpack.Decoder(Domain)
 _workers = msgspec.msgpack.Decoder(Worker)
+_claims = msgspec.msgpack.Decoder(Claim)
+_pending = msgspec.msgpack.Decoder(Pending)
 
 
 class _Header(msgspec.Struct, kw_only=True):
@@ -47,11 +50,13 @@ def encode_meta(state: State) -> bytes:
 
 
 def snapshot(state: State) -> dict[str, bytes]:
-    """All fields: `task:<id>`, `domain:<name>`, `worker:<name>`, `meta`."""
+    """All fields: `task:<id>`, `domain:<name>`, `worker:<name>`, `key:<key>`, `asked:<task id>`, `meta`."""
     fields = {"task:" + entry.id: encode(entry) for entry in state.live.values()}
     fields |= {"task:" + ended.id: encode(ended) for ended in state.ended.values()}
     fields |= {"domain:" + domain.name: encode(domain) for domain in state.domains.values()}
     fields |= {"worker:" + worker.name: encode(worker) for worker in state.workers.values()}
+    fields |= {"key:" + claim.key: encode(claim) for claim in state.claims.values()}
+    fields |= {"asked:" + pending.id: encode(pending) for pending in state.pending.values()}
     fields["meta"] = encode_meta(state)
     return fields
 
@@ -66,10 +71,19 @@ def encode_fields(state: State, names: Iterable[str]) -> dict[str, bytes | None]
             record = state.live.get(name) or state.ended.get(name)
         elif kind == "domain":
             record = state.domains.get(name)
+        elif kind == "key":
+            record = state.claims.get(name)
+        elif kind == "asked":
+            record = state.pending.get(name)
         else:
             record = state.workers.get(name)
         changes[field] = None if record is None else encode(record)
     return changes
+
+
+def names_of_keys(state: State) -> list[str]:
+    """Fields of keys that are at home here, and of submissions that wait for word on theirs."""
+    return ["key:" + key for key in state.claims] + ["asked:" + name for name in state.pending]
 
 
 class Restorer:
@@ -101,6 +115,11 @@ class Restorer:
                 elif field.startswith("worker:"):
                     worker = _workers.decode(value)
                     state.workers[worker.name] = worker
+                elif field.startswith("key:"):
+                    claim = _claims.decode(value)
+                    state.claims[claim.key] = claim
+                elif field.startswith("asked:"):
+                    keep(state, _pending.decode(value))
                 elif field == "meta":
                     self._take_header(value)
         except msgspec.MsgspecError as error:
@@ -117,6 +136,7 @@ class Restorer:
         state = self._state
         state.domains = dict(sorted(state.domains.items()))
         state.workers = dict(sorted(state.workers.items()))
+        state.claims = dict(sorted(state.claims.items(), key=lambda item: item[1].number))
         self._live.sort(key=lambda entry: entry.order)
         for number, entry in enumerate(self._live):
             place(state, entry)

@@ -19,9 +19,11 @@ from services.scheduler.records import (
     ACTIVE,
     HELD,
     WAIT_BUCKETS,
+    Claim,
     Domain,
     Ended,
     Meta,
+    Pending,
     TaskEntry,
     Worker,
 )
@@ -34,6 +36,7 @@ class State:
         "active",
         "batches",
         "changed",
+        "claims",
         "domains",
         "ended",
         "expected",
@@ -45,6 +48,8 @@ class State:
         "members",
         "meta",
         "occupied",
+        "pending",
+        "pending_in",
         "phases",
         "scheduled",
         "timers",
@@ -60,6 +65,11 @@ class State:
         self.workers: dict[str, Worker] = {}
         self.meta = Meta()
         self.keys: dict[str, str] = {}
+        self.claims: dict[str, Claim] = {}
+        """Keys at home here of other shards' tasks, oldest first; used with more than one shard only, as the next two."""
+        self.pending: dict[str, Pending] = {}
+        self.pending_in: dict[str, int] = {}
+        """Domain -> submissions of it that are held back."""
         self.leases: dict[str, str] = {}
         self.occupied: dict[str, Leases] = {}
         """Pool -> leases that hold slots."""
@@ -128,6 +138,7 @@ class State:
 def place(state: State, entry: TaskEntry) -> None:
     """Put an entry under all indexes; equal strings are kept once, however the entry was decoded."""
     entry.domain, entry.pool = sys.intern(entry.domain), sys.intern(entry.pool)
+    entry.kind = sys.intern(entry.kind)
     if entry.batch:
         entry.batch = sys.intern(entry.batch)
         state.batches.setdefault(entry.batch, set()).add(entry.id)

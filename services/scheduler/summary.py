@@ -11,7 +11,8 @@ from typing import Any
 from schemas.states import State as TaskPhase
 from services.scheduler import mix
 from services.scheduler.admission import train_allowance
-from services.scheduler.order import estimate, fair_key, weight_of
+from services.scheduler.estimates import estimate
+from services.scheduler.order import fair_key, weight_of
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import free_slots, gives_credits, room
 from services.scheduler.records import HELD
@@ -107,6 +108,9 @@ def summary(state: State, policies: Policies, now: float) -> dict[str, Any]:
             "leases": len(state.held.get(name, ())),
             "room": None if limit == float("inf") else int(limit),
             "estimate_s": estimate(record, policies.of(name).deadline),
+            "kinds": {}
+            if record is None
+            else {kind: of.estimate_s for kind, of in sorted(record.kinds.items())},
             "fair_key": fair_key(state, policies, name, "train", now),
             "states": dict(record.ended) if record is not None else {},
         }
@@ -143,6 +147,7 @@ def summary(state: State, policies: Policies, now: float) -> dict[str, Any]:
             "service": worker.service,
             "pool": worker.pool,
             "slots": worker.slots,
+            "tokens": worker.tokens,
             "draining": worker.draining,
             "gives_credits": gives_credits(worker, policies, now),
             "policy_version": worker.policy_version,

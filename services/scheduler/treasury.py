@@ -1,10 +1,14 @@
-"""Sharing slots and training tickets among shards. Invariant: what all shards may hold is never more than there is.
+"""Sharing what the shards have in common. Invariant: what all shards may hold is never more than there is.
 
 A shard obeys the newest grant it has seen and takes a new unit only while it holds fewer than that grant. So after a report
 that says "I hold h and obey grant n" it can never hold more than max(h, every grant numbered n or later), whatever becomes of
 the messages between: lost, doubled, late or out of order. The sum of these bounds is kept within the capacity; a unit that one
 shard is to get from another is granted when the other's report shows that it can no longer use it. A shard that is dead keeps
 its bound until its successor reports. Pure and deterministic: the treasury is part of the state of shard 0.
+
+Who is to get what: evaluation before training, and each among the shards so that their virtual times level (`levels`). Slots,
+tokens and samples are levels, held for a while; training tickets are counted, and each is spent once. A task at the head of a
+queue that needs more at once than its shard's share is waited for, one shard at a time, when its domain is furthest behind.
 """
 
 from __future__ import annotations
@@ -13,19 +17,33 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from schemas.grants import Line
+from schemas.grants import Line, Mixing, Standing
+from services.scheduler.levels import Side, share_out
+from services.scheduler.powers import exp2
 
+TRAIN = "train"
+"""The resource that is counted."""
 LEAN = 0.05
-"""Shares of busy shards are moved only when one is off by more than this part of the capacity: each move costs messages."""
+"""Shares are moved at once when one is off by more than this part of what is shared; each move costs messages."""
+EASE_S = 0.25
+"""Least time between two moves that only even out small differences."""
+HORIZON = 4.0
+"""Within so many times what a task takes the shares of slots make up for what shards are ahead or behind: a slot moves when its
+lease ends, and what is corrected faster than that swings."""
+LEAST_HORIZON_S = 1.0
+CHEAPEST_S = 1e-3
 
 
 class Account(msgspec.Struct, array_like=True):
-    """One resource of one shard, as the treasury knows it."""
+    """One resource of one shard, as the treasury knows it; see `schemas.grants.Line`."""
 
     held: int = 0
     want: int = 0
     open: list[tuple[int, int]] = []
     """Grants it may obey: the one it said it obeys, and all that are newer; (number, units), oldest first."""
+    first: int = 0
+    aside: int = 0
+    need: int = 0
 
     @property
     def granted(self) -> int:
@@ -38,25 +56,47 @@ class Account(msgspec.Struct, array_like=True):
         return max([self.held, *(units for _, units in self.open)])
 
 
+class Member(msgspec.Struct):
+    """One shard, by its newest report."""
+
+    mark: tuple[int, int] = (0, 0)
+    """(epoch, seq) of the report."""
+    at: float = 0.0
+    accepted: int = 0
+    decisions: int = 0
+    standings: dict[str, Standing] = {}
+    mixing: dict[str, Mixing] = {}
+
+    def side(self, purpose: str, limit: int, now: float, half_life_s: float, seconds: float) -> Side:
+        """Its part in a sharing."""
+        standing = self.standings.get(purpose)
+        if standing is None or standing.weight <= 0.0:
+            return Side(max(0, limit), 0.0, 0.0, seconds)
+        usage = standing.usage * exp2(-max(0.0, now - self.at) / half_life_s) if standing.usage else 0.0
+        return Side(max(0, limit), standing.weight, usage / standing.weight, seconds)
+
+
 class Treasury(msgspec.Struct):
-    """All accounts, and how far each shard has reported."""
+    """All accounts and members."""
 
     number: int = 0
     """The newest grant."""
-    reported: list[tuple[int, int]] = []
-    """By shard: (epoch, seq) of the newest report."""
-    weights: list[float] = []
-    accepted: list[int] = []
+    members: list[Member] = []
     accounts: dict[str, list[Account]] = {}
     capacity: dict[str, int] = {}
     """As of the newest grant."""
+    awaited: dict[str, int] = {}
+    """Resource -> the shard whose next task needs more than its share and is waited for."""
+    eased_at: float = 0.0
+    mixed: int = 0
+    """Decisions of all shards when the factors of mixed sampling were set last."""
+    factors: dict[str, float] = {}
+    """Those factors, by domain."""
 
     def open(self, shards: int) -> None:
         """Make room for that many shards."""
-        while len(self.reported) < shards:
-            self.reported.append((0, 0))
-            self.weights.append(0.0)
-            self.accepted.append(0)
+        while len(self.members) < shards:
+            self.members.append(Member())
         for accounts in self.accounts.values():
             while len(accounts) < shards:
                 accounts.append(Account())
@@ -65,8 +105,18 @@ class Treasury(msgspec.Struct):
         """The accounts of a resource, by shard."""
         found = self.accounts.get(resource)
         if found is None:
-            found = self.accounts[resource] = [Account() for _ in self.reported]
+            found = self.accounts[resource] = [Account() for _ in self.members]
         return found
+
+    @property
+    def accepted(self) -> int:
+        """Training groups that all shards have counted."""
+        return sum(member.accepted for member in self.members)
+
+    @property
+    def decisions(self) -> int:
+        """Dispatches of all shards."""
+        return sum(member.decisions for member in self.members)
 
 
 def take_report(
@@ -76,32 +126,54 @@ def take_report(
     obeys: int,
     lines: Mapping[str, Line],
     *,
-    weight: float,
-    accepted: int,
+    standings: Mapping[str, Standing],
+    accepted: int = 0,
+    decisions: int = 0,
+    at: float = 0.0,
+    mixing: Mapping[str, Mixing] | None = None,
 ) -> bool:
     """Take a report in; False if it is no news."""
-    if not 0 <= shard < len(treasury.reported) or mark <= treasury.reported[shard]:
+    if not 0 <= shard < len(treasury.members) or mark <= treasury.members[shard].mark:
         return False
-    treasury.reported[shard] = mark
-    treasury.weights[shard] = weight
-    treasury.accepted[shard] = max(accepted, treasury.accepted[shard])
+    member = treasury.members[shard]
+    member.mark, member.at = mark, at
+    member.standings = dict(standings)
+    member.accepted = max(accepted, member.accepted)
+    member.decisions = max(decisions, member.decisions)
+    if mixing is not None:
+        member.mixing = dict(mixing)
     for resource in sorted(treasury.accounts.keys() | lines.keys()):
         account = treasury.of(resource)[shard]
         line = lines.get(resource, Line())
-        account.held, account.want = line.held, line.want
+        account.held, account.want, account.first = line.held, line.want, min(line.first, line.want)
+        account.aside, account.need = min(line.aside, line.want - account.first), line.need
         while len(account.open) > 1 and account.open[1][0] <= obeys:
             account.open.pop(0)
     return True
 
 
-def plan(treasury: Treasury, capacity: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+def plan(
+    treasury: Treasury, capacity: Mapping[str, int], *, now: float = 0.0, half_life_s: float = 300.0
+) -> dict[str, tuple[int, ...]]:
     """New grants by resource and shard; empty if what is granted may stay as it is."""
     changed: dict[str, tuple[int, ...]] = {}
+    eased = False
     for resource in sorted(capacity):
         accounts = treasury.of(resource)
-        units = _resource(accounts, treasury.weights, capacity[resource], treasury.capacity.get(resource))
-        if units is not None:
+        whole, before = capacity[resource], treasury.capacity.get(resource)
+        granted = [account.granted for account in accounts]
+        if before == whole and not any(account.want > account.granted for account in accounts):
+            continue
+        target = _target(treasury, resource, whole, now, half_life_s)
+        if before == whole and not _urgent(accounts, target, whole, counted=resource == TRAIN):
+            if target == granted or now - treasury.eased_at < EASE_S:
+                continue
+            eased = True
+        units = _attainable(accounts, target, whole)
+        if units != granted:
             changed[resource] = tuple(units)
+    if eased:
+        treasury.eased_at = now
     return changed
 
 
@@ -121,68 +193,124 @@ def grant(
     }
 
 
-def _resource(
-    accounts: Sequence[Account], weights: Sequence[float], capacity: int, before: int | None
-) -> list[int] | None:
+def _urgent(accounts: Sequence[Account], target: Sequence[int], capacity: int, *, counted: bool) -> bool:
+    """Whether what is granted is to be moved at once: units lie idle, or a share is far off."""
     granted = [account.granted for account in accounts]
-    short = any(account.want > account.granted for account in accounts)
-    if before == capacity and not short:
-        return None
-    target = shares(capacity, [account.want for account in accounts], weights)
+    if sum(granted) < capacity or any(account.granted > account.want for account in accounts):
+        return True
+    shared = capacity - sum(account.held for account in accounts) if counted else capacity
     off = max(abs(wanted - now) for wanted, now in zip(target, granted, strict=True))
-    idle = any(account.granted > account.want for account in accounts)
-    if before == capacity and not idle and sum(granted) >= capacity and off <= max(1.0, LEAN * capacity):
-        return None
-    units = [min(now, wanted) for now, wanted in zip(granted, target, strict=True)]
+    return off > max(1.0, LEAN * shared)
+
+
+def _attainable(accounts: Sequence[Account], target: Sequence[int], capacity: int) -> list[int]:
+    """As near to the target as the bounds of all allow."""
+    units = [min(account.granted, wanted) for account, wanted in zip(accounts, target, strict=True)]
     free = capacity - sum(account.bound for account in accounts)
     # Up to its bound a shard may be raised for nothing: it counts as holding that much anyway.
     for index, account in enumerate(accounts):
         units[index] = max(units[index], min(target[index], account.bound))
     missing = [wanted - now for wanted, now in zip(target, units, strict=True)]
     if free > 0:
-        for index, more in enumerate(apportion(min(free, sum(missing)), missing, missing)):
+        for index, more in enumerate(
+            share_out(min(free, sum(missing)), [Side(left, float(left), 0.0, 1.0) for left in missing])
+        ):
             units[index] += more
-    return None if units == granted else units
+    return units
 
 
-def shares(capacity: int, wants: Sequence[int], weights: Sequence[float]) -> list[int]:
-    """Units by shard: in proportion to the weights, none more than it wants while another wants more; the rest evenly.
+def _target(treasury: Treasury, resource: str, capacity: int, now: float, half_life_s: float) -> list[int]:
+    """Units by shard as they should be."""
+    accounts = treasury.of(resource)
 
-    What nobody wants is given out too, so that a shard that wakes up has something to begin with.
-    """
-    given = apportion(min(capacity, sum(wants)), weights, wants)
-    rest = capacity - sum(given)
-    if rest > 0:
-        even = apportion(rest, [1.0] * len(given), [rest] * len(given))
-        given = [units + more for units, more in zip(given, even, strict=True)]
-    return given
+    def shared(units: int, purpose: str, limits: Sequence[int], horizon_s: float | None) -> list[int]:
+        sides = []
+        for member, limit in zip(treasury.members, limits, strict=True):
+            standing = member.standings.get(purpose, Standing())
+            seconds = max(CHEAPEST_S, standing.cost_s) if horizon_s is None else horizon_s
+            sides.append(member.side(purpose, limit, now, half_life_s, seconds))
+        return share_out(units, sides)
 
+    if resource == TRAIN:
+        given = [account.held for account in accounts]
+        limits = [account.want - account.held for account in accounts]
+        more = shared(max(0, capacity - sum(given)), TRAIN, limits, None)
+        return _even(capacity, [now_ + new for now_, new in zip(given, more, strict=True)])
 
-def apportion(units: int, weights: Sequence[float], limits: Sequence[int]) -> list[int]:
-    """`units` whole ones in proportion to the weights, each at most its limit (largest remainder, ties to the lower index).
-
-    Weights of which none counts are taken as equal. All units are given out if the limits allow it.
-    """
-    given = [0] * len(weights)
-    left = max(0, min(units, sum(limits)))
-    while left > 0:
-        open_ = [index for index, limit in enumerate(limits) if given[index] < limit]
-        counted = [max(0.0, weights[index]) for index in open_]
-        if sum(counted) <= 0.0:
-            counted = [1.0] * len(open_)
-        total = sum(counted)
-        exact = [left * weight / total for weight in counted]
-        round_ = [
-            min(int(part), limits[index] - given[index]) for part, index in zip(exact, open_, strict=True)
+    def levelled(units: int, chosen: Sequence[bool]) -> list[int]:
+        firsts = shared(
+            units,
+            "eval",
+            [account.first if of else 0 for account, of in zip(accounts, chosen, strict=True)],
+            _horizon(treasury, "eval"),
+        )
+        asides = [account.aside if of else 0 for account, of in zip(accounts, chosen, strict=True)]
+        limits = [
+            account.want - account.first - account.aside if of else 0
+            for account, of in zip(accounts, chosen, strict=True)
         ]
-        if sum(round_) == 0:
-            order = sorted(
-                range(len(open_)), key=lambda at: (int(exact[at]) - exact[at], -counted[at], open_[at])
-            )
-            for at in order[:left]:
-                if counted[at] > 0.0 or sum(counted) <= 0.0:
-                    round_[at] = 1
-        for index, more in zip(open_, round_, strict=True):
-            given[index] += more
-        left -= sum(round_)
-    return given
+        rest = max(0, units - sum(firsts) - sum(asides))
+        trains = shared(rest, TRAIN, limits, _horizon(treasury, TRAIN))
+        return [sum(parts) for parts in zip(firsts, asides, trains, strict=True)]
+
+    everybody = [True] * len(accounts)
+    given = levelled(capacity, everybody)
+    held = _awaited(treasury, resource, given, capacity, now, half_life_s)
+    if held is not None:
+        need = min(capacity, max(accounts[held].need, given[held]))
+        given = levelled(capacity - need, [at != held for at in range(len(accounts))])
+        given[held] = need
+    return _even(capacity, given)
+
+
+def _awaited(
+    treasury: Treasury, resource: str, given: Sequence[int], capacity: int, now: float, half_life_s: float
+) -> int | None:
+    """The shard whose next task is waited for, because it needs more at once than the shard's share: until it has had it."""
+    accounts = treasury.of(resource)
+    # The other resources of a pool go with the one that a shard was found short of first: two shards that each have what the
+    # other needs would wait for ever.
+    pool = resource.partition(":")[2]
+    for other in sorted(treasury.awaited):
+        if other != resource and pool and other.partition(":")[2] == pool:
+            treasury.awaited.pop(resource, None)
+            return treasury.awaited[other]
+    stuck = [
+        at
+        for at, account in enumerate(accounts)
+        if given[at] < account.need <= min(capacity, account.want) and account.held < account.need
+    ]
+    held = treasury.awaited.pop(resource, None)
+    if held is None or held not in stuck:
+        virtual = {
+            at: treasury.members[at].side(_purpose(account), 1, now, half_life_s, 1.0).virtual
+            for at, account in enumerate(accounts)
+            if account.want
+        }
+        held = min(stuck, key=lambda at: (virtual[at], at)) if stuck else None
+    if held is not None:
+        treasury.awaited[resource] = held
+    return held
+
+
+def _purpose(account: Account) -> str:
+    return "eval" if account.want == account.first else TRAIN
+
+
+def _horizon(treasury: Treasury, purpose: str) -> float:
+    """Seconds over which shares of a level make virtual times even."""
+    standings = [member.standings.get(purpose, Standing()) for member in treasury.members]
+    weight = sum([standing.weight for standing in standings])
+    if weight <= 0.0:
+        return LEAST_HORIZON_S
+    cost = sum([standing.weight * standing.cost_s for standing in standings]) / weight
+    return max(LEAST_HORIZON_S, HORIZON * cost)
+
+
+def _even(capacity: int, given: list[int]) -> list[int]:
+    """What nobody wants is given out too, evenly, so that a shard that wakes up has something to begin with."""
+    rest = capacity - sum(given)
+    if rest <= 0:
+        return given
+    even = share_out(rest, [Side(rest, 1.0, 0.0, 1.0) for _ in given])
+    return [units + more for units, more in zip(given, even, strict=True)]

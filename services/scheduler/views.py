@@ -55,7 +55,14 @@ async def stored(process: Process, policies: Policies) -> list[tuple[Policies, S
 
 def holding(states: Sequence[tuple[Policies, State]], task_id: str) -> tuple[Policies, State]:
     """The shard that knows a task; the first one if none does."""
-    return next((pair for pair in states if task_id in pair[1].live or task_id in pair[1].ended), states[0])
+    return next(
+        (
+            pair
+            for pair in states
+            if task_id in pair[1].live or task_id in pair[1].ended or task_id in pair[1].pending
+        ),
+        states[0],
+    )
 
 
 def joined(documents: Sequence[dict[str, Any]], states: Sequence[tuple[Policies, State]]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from schemas.tasks import TaskCancelled
 from schemas.verdicts import clip
 from services.scheduler.effects import Effect
 from services.scheduler.intake import LONGEST_LABEL
+from services.scheduler.keys import withdraw
 from services.scheduler.moves import announce_ended, free_slot, record_end, revoke, settle, take
 from services.scheduler.policies import Policies
 from services.scheduler.records import ACTIVE, HELD, Ended, TaskEntry
@@ -26,6 +27,8 @@ def cancel(state: State, policies: Policies, event: TaskCancelled, now: float) -
     if len(event.batch) > LONGEST_LABEL or not (event.task_id or event.batch):
         state.count("cancel_of_nothing")
         return []
+    if withdraw(state, event.task_id, clip(event.reason)) and not event.batch:
+        return []
     if event.task_id in state.expected and event.task_id not in state.live:
         return _underivable(state, event, now)
     if event.batch and event.batch not in state.meta.closed:
@@ -35,8 +38,10 @@ def cancel(state: State, policies: Policies, event: TaskCancelled, now: float) -
         roots |= state.batches.get(event.batch, set())
     chosen = _descent(state, roots)
     if not chosen:
-        known = event.task_id in state.ended
-        state.count("cancel_of_ended_task" if known else "cancel_of_unknown_task")
+        if event.task_id in state.ended:
+            state.count("cancel_of_ended_task")
+        elif policies.shards == 1:  # else the task may be of another shard
+            state.count("cancel_of_unknown_task")
         return []
     effects: list[Effect] = []
     # Parents first: a task that waits must not be ended by its sub-tasks' cancellation instead of its own.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from schemas.heartbeats import WorkerHeartbeat
 from services.scheduler.attempts import gone, released, renewed
+from services.scheduler.blame import known
 from services.scheduler.effects import Effect
 from services.scheduler.policies import Policies
 from services.scheduler.records import HELD, TaskEntry, Worker
@@ -19,13 +20,10 @@ def heartbeat(
     """
     before = state.workers.get(event.worker)
     if event.ended:
-        if before is not None:
-            del state.workers[event.worker]
-            state.changed.add("worker:" + event.worker)
-        return gone(state, policies, event.worker, (), now, event.ended)
+        return _ended(state, policies, event, before, now)
     effects: list[Effect] = []
     if before is not None and 0.0 < before.started_at < event.started_at:
-        effects += gone(state, policies, event.worker, event.leases, now, "")
+        effects += gone(state, policies, before, event.leases, now, "")
     state.workers[event.worker] = Worker(
         name=event.worker,
         service=event.service,
@@ -36,6 +34,9 @@ def heartbeat(
         policy_version=event.policy_version,
         seen_at=at if before is None else max(at, before.seen_at),
         started_at=event.started_at,
+        pid=event.pid,
+        holds=len(event.leases),
+        engine=known(state, event),
     )
     state.changed.add("worker:" + event.worker)
     for lease in event.leases:
@@ -48,6 +49,23 @@ def heartbeat(
             entry.worker = event.worker
             effects += released(state, policies, entry, given, now, draining=event.draining)
     return effects
+
+
+def _ended(
+    state: State, policies: Policies, event: WorkerHeartbeat, before: Worker | None, now: float
+) -> list[Effect]:
+    """A worker's process has ended, as whoever watches it says: once, and only if it is the process that we know of."""
+    if before is None:
+        state.count("end_of_unknown_worker")
+        return []
+    if event.pid and before.pid and event.pid != before.pid:
+        state.count(
+            "end_of_former_process"
+        )  # its successor has been heard of: its leases have been taken care of
+        return []
+    del state.workers[event.worker]
+    state.changed.add("worker:" + event.worker)
+    return gone(state, policies, before, (), now, event.ended)
 
 
 def forget_silent(state: State, policies: Policies, now: float) -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import time
 
+from schemas.cards import Timeouts
 from services.runtime.catalog import Catalog
 from services.runtime.errors import BadInput
 from services.runtime.lifecycle import Lifecycle
@@ -57,7 +58,8 @@ async def run(process: Process, life: Lifecycle) -> None:
         assembler = Assembler(
             vocabulary=session.vocabulary,
             max_staleness=chosen.max_staleness,
-            timeout_s=chosen.group_timeout_s,
+            timeout_s=settings.silence_s(Timeouts()),
+            timeouts=settings.silences(domains.cards),
             version=session.version,
             saved=record.assembly,
         )

@@ -3,59 +3,26 @@
 Invariant: a group leaves at most once, whatever is duplicated, reordered or read again, and the low-water offsets point
 at or before every record of a group that has not left. Trajectories and verdicts are joined by (trajectory id, content
 digest); the first verdict of an id wins, as it does in the scheduler. Pure: places, times and versions are arguments.
+
+A group waits for its missing parts as long as its attempt may bring them: until the scheduler's states say that the attempt is
+over, and all it left was read (see `attempts`). Time is a last resort, for a group whose end nobody tells: no word of it for as
+long as an attempt may take by its card.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 
 from schemas.rewards import TrajectoryVerified
+from schemas.states import TaskState
 from schemas.trajectories import TrajectoryCompleted, content_digest, oldest_version
-from schemas.verdicts import Verdict, usable
-
-
-class Place(NamedTuple):
-    """Where a record lies in the log; ordered as the log's clock saw them."""
-
-    timestamp_ms: int
-    topic: str
-    partition: int
-    offset: int
-
-    @property
-    def source(self) -> str:
-        """`topic/partition`."""
-        return f"{self.topic}/{self.partition}"
-
-
-class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One sample of a complete group."""
-
-    index: int
-    verdict: Verdict
-    trajectory: TrajectoryCompleted | None
-    """None for a masked member: no score, or a trajectory that cannot be trained on."""
-
-    @property
-    def reward(self) -> float | None:
-        """The score, None when masked."""
-        return None if self.trajectory is None else self.verdict.score
-
-
-class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """All verdicts of one attempt, members by index."""
-
-    id: str
-    domain: str
-    members: tuple[Member, ...]
-    oldest: int
-    """Lowest policy version that sampled a token of it."""
-    completed: Place
-    """The last of the records that completed it."""
+from schemas.verdicts import usable
+from services.trainer.attempts import Attempts
+from services.trainer.group import Group, Incomplete, sound
+from services.trainer.place import Place
 
 
 class Counts(msgspec.Struct, kw_only=True):
@@ -72,7 +39,11 @@ class Counts(msgspec.Struct, kw_only=True):
     stale: int = 0
     """Groups rejected for a token older than the bound."""
     expired: int = 0
-    """Groups whose missing verdicts did not come in time."""
+    """Groups of which nothing was heard for longer than their attempt may take."""
+    ended: int = 0
+    """Groups whose attempt ended without completing them."""
+    late: int = 0
+    """Records of attempts that were over."""
     consumed: int = 0
     """Groups handed out."""
 
@@ -85,52 +56,9 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     seen: dict[str, int] = {}
     """`topic/partition` -> next offset that had not been read."""
     shortfall: int = 0
+    under_way: dict[str, int] = {}
+    """Task -> its attempt that is under way."""
     counts: Counts = msgspec.field(default_factory=Counts)
-
-
-class _Open(msgspec.Struct, kw_only=True):
-    """A group that is not complete."""
-
-    domain: str
-    size: int
-    since: float
-    first: dict[str, int] = {}
-    last: Place
-    verdicts: dict[int, TrajectoryVerified] = {}
-    samples: dict[str, dict[str, TrajectoryCompleted | None]] = {}
-    """Trajectory id -> content -> sample; None where it cannot be trained on."""
-
-    def member(self, verdict: TrajectoryVerified) -> Member | None:
-        """The member of a verdict, None while its sample is missing."""
-        if verdict.verdict.outcome == "infra" or verdict.verdict.score is None:
-            return Member(index=verdict.index, verdict=verdict.verdict, trajectory=None)
-        found = self.samples.get(verdict.trajectory_id, {})
-        if verdict.content not in found:
-            return None
-        return Member(index=verdict.index, verdict=verdict.verdict, trajectory=found[verdict.content])
-
-    def accepted(self) -> bool:
-        """Whether the scheduler's admission counts the group: all verdicts are in, and enough of them carry a score."""
-        scored = sum(verdict.verdict.score is not None for verdict in self.verdicts.values())
-        return len(self.verdicts) == self.size and usable(scored, self.size)
-
-
-def sound(sample: TrajectoryCompleted, vocabulary: int) -> bool:
-    """Whether a sample can be trained on: known ids, one finite log-probability a token, spans that cover the tokens."""
-    size = len(sample.token_ids)
-    edge = 0
-    for span in sample.spans:
-        if span.start != edge or span.end <= span.start:
-            return False
-        edge = span.end
-    return (
-        size > 0
-        and len(sample.prompt_ids) > 0
-        and len(sample.logprobs) == size
-        and edge == size
-        and all(math.isfinite(value) for value in sample.logprobs)
-        and all(0 <= token < vocabulary for token in (*sample.prompt_ids, *sample.token_ids))
-    )
 
 
 class Assembler:
@@ -142,14 +70,17 @@ class Assembler:
         vocabulary: int,
         max_staleness: int,
         timeout_s: float,
+        timeouts: Mapping[str, float] | None = None,
         version: int = 0,
         saved: Saved | None = None,
     ) -> None:
+        """`timeouts`: seconds without a word after which a group of a domain is forgotten in any case; `timeout_s` for others."""
         saved = saved or Saved()
         self._vocabulary = vocabulary
         self._max_staleness = max_staleness
-        self._timeout_s = timeout_s
-        self._open: dict[str, _Open] = {}
+        self._timeout_s, self._timeouts = timeout_s, dict(timeouts or {})
+        self.attempts = Attempts(saved.under_way)
+        self._open: dict[str, Incomplete] = {}
         self._ready: dict[str, tuple[Group, dict[str, int]]] = {}
         self._finished = dict(saved.finished)
         self._seen = dict(saved.seen)
@@ -168,13 +99,16 @@ class Assembler:
         """Groups with missing parts."""
         return len(self._open)
 
+    @property
+    def longest_s(self) -> float:
+        """Seconds that an attempt of any domain may take."""
+        return max([self._timeout_s, *self._timeouts.values()])
+
     def add_sample(self, sample: TrajectoryCompleted, place: Place, now: float) -> None:
         """Take a trajectory; those of evaluations are not for training."""
         if sample.task.purpose != "train":
             return
-        group = self._group(
-            sample.group_id, sample.task.domain, place, now, size=sample.group_size, index=sample.index
-        )
+        group = self._group(sample, sample.task.id, sample.task.domain, place, now)
         if group is None:
             return
         content = content_digest(sample.token_ids, sample.text)
@@ -193,9 +127,7 @@ class Assembler:
         """Take a verdict."""
         if verdict.purpose != "train":
             return
-        group = self._group(
-            verdict.group_id, verdict.domain, place, now, size=verdict.group_size, index=verdict.index
-        )
+        group = self._group(verdict, verdict.task_id, verdict.domain, place, now)
         if group is None:
             return
         if verdict.index in group.verdicts:
@@ -211,15 +143,38 @@ class Assembler:
         self._note(group, place)
         self._settle(verdict.group_id, group)
 
+    def add_stage(self, group_id: str, now: float) -> None:
+        """A stage of one of a group's samples was verified: the verdicts have their time anew."""
+        if group_id in self._open:
+            self._open[group_id].heard = now
+
+    def add_state(self, state: TaskState, place: Place) -> None:
+        """Take what the scheduler says of a task."""
+        if state.purpose == "train":
+            self.attempts.note(state, place)
+
+    def close(self) -> list[str]:
+        """All was read that was in the log when the ends of attempts were sealed: forget what these leave incomplete."""
+        ends = self.attempts.finish()
+        over = [key for key, group in self._open.items() if group.attempt <= ends.get(group.task, 0)]
+        self.counts.ended += len(over)
+        return self._forget(over)
+
     def expire(self, now: float) -> list[str]:
-        """Forget groups that have waited longer than the timeout; returns their ids."""
-        overdue = [key for key, group in self._open.items() if now - group.since > self._timeout_s]
-        for key in overdue:
-            group = self._open.pop(key)
-            self.shortfall += group.accepted()
+        """Forget groups that have been silent for longer than an attempt may take; returns their ids."""
+        overdue = [
+            key
+            for key, group in self._open.items()
+            if now - group.heard > self._timeouts.get(group.domain, self._timeout_s)
+        ]
+        self.counts.expired += len(overdue)
+        return self._forget(overdue)
+
+    def _forget(self, keys: list[str]) -> list[str]:
+        for key in keys:
+            self.shortfall += self._open.pop(key).accepted()
             self._finished[key] = self._version
-            self.counts.expired += 1
-        return overdue
+        return keys
 
     def due(self, want: int) -> bool:
         """Whether a step of `want` groups can go ahead."""
@@ -259,6 +214,8 @@ class Assembler:
         ]:
             for source, offset in first.items():
                 low[source] = min(low.get(source, offset), offset)
+        for place in self.attempts.places():
+            low[place.source] = min(low.get(place.source, place.offset), place.offset)
         return low
 
     def save(self, positions: Mapping[str, int]) -> Saved:
@@ -267,12 +224,19 @@ class Assembler:
             finished=dict(self._finished),
             seen={**self._seen, **positions},
             shortfall=self.shortfall,
+            under_way=dict(self.attempts.under_way),
             counts=msgspec.structs.replace(self.counts),
         )
 
     def _group(
-        self, key: str, domain: str, place: Place, now: float, *, size: int, index: int
-    ) -> _Open | None:
+        self,
+        record: TrajectoryCompleted | TrajectoryVerified,
+        task: str,
+        domain: str,
+        place: Place,
+        now: float,
+    ) -> Incomplete | None:
+        key, size, index = record.group_id, record.group_size, record.index
         if key in self._finished or key in self._ready:
             if place.offset < self._seen.get(place.source, 0):
                 self.counts.reread += 1
@@ -284,14 +248,20 @@ class Assembler:
             self.counts.malformed += 1
             return None
         if group is None:
-            group = self._open[key] = _Open(domain=domain, size=size, since=now, last=place)
+            if record.attempt <= self.attempts.over(task):
+                self.counts.late += 1
+                return None
+            group = self._open[key] = Incomplete(
+                task=task, attempt=record.attempt, domain=domain, size=size, heard=now, last=place
+            )
+        group.heard = now
         return group
 
-    def _note(self, group: _Open, place: Place) -> None:
+    def _note(self, group: Incomplete, place: Place) -> None:
         group.first[place.source] = min(group.first.get(place.source, place.offset), place.offset)
         group.last = max(group.last, place)
 
-    def _settle(self, key: str, group: _Open) -> None:
+    def _settle(self, key: str, group: Incomplete) -> None:
         if len(group.verdicts) < group.size:
             return
         members = [group.member(group.verdicts[index]) for index in sorted(group.verdicts)]

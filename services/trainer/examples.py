@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from schemas.cards import Card
 from schemas.trajectories import TrajectoryCompleted, oldest_version
 from services.trainer.advantages import Advantages, Scored
-from services.trainer.assemble import Group
 from services.trainer.batch import Answer, Unit
+from services.trainer.group import Group
 
 UNKNOWN_LAYER = "unknown"
 """Layer of a domain without a card in this installation."""

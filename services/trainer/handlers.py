@@ -8,15 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from schemas import topics
 from schemas.checkpoints import CheckpointPublished
 from schemas.heartbeats import WorkerHeartbeat
-from schemas.ids import event_id
-from schemas.rewards import TrajectoryVerified
+from schemas.ids import event_id, group_id
+from schemas.rewards import StageVerified, TrajectoryVerified
+from schemas.states import TaskState
 from schemas.tasks import PolicyRef
 from schemas.trajectories import TrajectoryCompleted
 from services.runtime.producer import Outgoing
 from services.runtime.wire import Record
-from services.trainer.assemble import Assembler, Place
+from services.trainer.assemble import Assembler
+from services.trainer.place import Place
 
-SOURCES = (topics.TRAJECTORIES.name, topics.REWARDS.name)
+PARTS = (topics.TRAJECTORIES.name, topics.REWARDS.name)
+"""What groups are made of."""
+SOURCES = (*PARTS, topics.TASK_STATES.name)
 
 
 def feed(assembler: Assembler, records: Iterable[Record], now: float) -> int:
@@ -31,6 +35,10 @@ def feed(assembler: Assembler, records: Iterable[Record], now: float) -> int:
             case TrajectoryVerified() as verdict:
                 assembler.add_verdict(verdict, place, now)
                 used += verdict.purpose == "train"
+            case StageVerified() as stage:
+                assembler.add_stage(stage.group_id or group_id(stage.task_id, stage.attempt), now)
+            case TaskState() as state:
+                assembler.add_state(state, place)
             case _:
                 continue
     return used

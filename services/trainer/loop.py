@@ -15,12 +15,15 @@ from typing import Protocol
 
 import msgspec
 
+from schemas.topics import TASK_STATES
 from services.runtime import faults, telemetry
+from services.runtime.fence import EpochFence
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.producer import Outgoing
 from services.runtime.wire import Record
 from services.trainer import handlers
 from services.trainer.assemble import Assembler
+from services.trainer.attempts import SchedulerTime
 from services.trainer.session import Session
 
 POLL_S = 0.25
@@ -37,6 +40,9 @@ class Reader(Protocol):
 
     def positions(self) -> dict[str, int]:
         """Next offset by `topic/partition`."""
+
+    async def end_offsets(self) -> dict[str, int]:
+        """Offset that the next record written will have, by `topic/partition`."""
 
     async def caught_up(self) -> bool:
         """Whether all that was written before the call has been read."""
@@ -62,6 +68,10 @@ class Loop:
         self._began: float | None = time.monotonic() if session.version > 0 else None
         self._idle_since = self._heard = time.monotonic()
         self._last: dict[str, float] = dict(session.record.metrics)
+        self._fence = EpochFence()
+        self._time = SchedulerTime()
+        self._sealed: dict[str, int] | None = None
+        """How far must be read before the ends of attempts that are sealed are final; None while there are none."""
 
     def used_s(self) -> float:
         """Wall seconds of the budget used, earlier processes included."""
@@ -110,21 +120,46 @@ class Loop:
         self._life.progress.beat("trainer", deadline_s=STEP_DEADLINE_S)
         records = await self._reader.poll(POLL_S)
         ready = self._assembler.ready
-        if handlers.feed(self._assembler, records, time.time()) and self._began is None:
+        heard = any(record.topic == TASK_STATES.name for record in records)
+        now = self._time.tick(time.monotonic(), heard=heard)
+        if handlers.feed(self._assembler, self._fence.admitted(records), now) and self._began is None:
             self._began = time.monotonic()
         if self._assembler.ready > ready:
             self._heard = time.monotonic()
-        overdue = self._assembler.expire(time.time())
+        await self._close(idle=not records)
+        overdue = self._assembler.expire(now)
         if overdue:
             log.warning(
-                "%d groups forgotten: verdicts missing after %g s",
+                "%d groups forgotten, of which nothing was heard for longer than an attempt may take: %s",
                 len(overdue),
-                self._session.settings.group_timeout_s,
+                ", ".join(overdue[:3]),
             )
 
+    async def _close(self, *, idle: bool) -> None:
+        """Forget groups whose attempts are over, once all was read that was in the log when that was heard."""
+        assembler = self._assembler
+        if self._sealed is None and assembler.attempts.noted:
+            assembler.attempts.seal()
+            ends = await self._reader.end_offsets()
+            self._sealed = {
+                name: end for name, end in ends.items() if name.rpartition("/")[0] in handlers.PARTS
+            }
+        if self._sealed is None:
+            return
+        positions = self._reader.positions()
+        read = all(positions.get(name, 0) >= end for name, end in self._sealed.items())
+        if read or (idle and await self._reader.caught_up()):
+            self._sealed = None
+            over = assembler.close()
+            if over:
+                log.info("%d groups forgotten: their attempts ended without them", len(over))
+
     def _starving(self) -> bool:
-        quiet = time.monotonic() - self._heard > self._session.settings.group_timeout_s
-        return quiet and self._assembler.ready > 0
+        """Whether nothing comes that a step could wait for; an attempt that is under way may bring another group."""
+        assembler, settings = self._assembler, self._session.settings
+        quiet_s = time.monotonic() - self._heard
+        patience_s = assembler.longest_s if assembler.attempts.under_way else settings.group_timeout_s
+        return quiet_s > max(patience_s, settings.group_timeout_s) and assembler.ready > 0
 
     async def _step(self) -> None:
         session, assembler, settings = self._session, self._assembler, self._session.settings

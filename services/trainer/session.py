@@ -21,8 +21,9 @@ from services.runtime.models import default_cache, resolve_model
 from services.trainer import canary as canaries
 from services.trainer import examples
 from services.trainer.advantages import Norm, advantages
-from services.trainer.assemble import Group, Saved
+from services.trainer.assemble import Saved
 from services.trainer.checkpoint import Checkpoint, Store, TrainerRecord, assets, special_tokens
+from services.trainer.group import Group
 from services.trainer.learner import Learned, Learner
 from services.trainer.model import load_model, pick_device
 from services.trainer.schedule import learning_rate

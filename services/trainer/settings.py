@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from schemas.cards import Card, Timeouts
 from schemas.run import RunConfig
 from services.trainer.learner import Hyper
 from services.trainer.loss import Clip
@@ -32,12 +34,27 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     degenerate: float
     keep_checkpoints: int
     group_timeout_s: float
+    """Quiet seconds, with no attempt under way, after which a step takes the groups that there are."""
     hyper: Hyper
 
     @property
     def checkpoints(self) -> Path:
         """Where the versions lie."""
         return self.folder / "checkpoints"
+
+
+def silence_s(timeouts: Timeouts) -> float:
+    """Seconds without a word of a group after which its attempt cannot be under way any more.
+
+    From its first record to its last sample it has `attempt_s` at most, from there, or from its last verified stage, to its
+    verdicts `verify_s`; the scheduler sees to both within a lease. Each record of the group is a word, stages among them.
+    """
+    return timeouts.attempt_s + timeouts.verify_s + timeouts.lease_s
+
+
+def silences(cards: Mapping[str, Card]) -> dict[str, float]:
+    """The same by domain."""
+    return {name: silence_s(card.timeouts) for name, card in cards.items()}
 
 
 def of(config: RunConfig, folder: Path) -> Settings:

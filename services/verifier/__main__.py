@@ -29,4 +29,8 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        from services.runtime import parent
+
+        parent.follow()
     raise SystemExit(main(sys.argv[1:]))

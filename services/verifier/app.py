@@ -17,7 +17,7 @@ from services.runtime.errors import Unavailable
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.settings import Process
-from services.verifier import image, sizing
+from services.verifier import cards, image, sizing
 from services.verifier.bounds import Bounds
 from services.verifier.breaker import Breaker
 from services.verifier.handlers import Handler
@@ -59,6 +59,7 @@ async def run(process: Process, lifecycle: Lifecycle) -> None:
     chosen = settings(process)
     domains = process.config.domains
     catalog = Catalog.load(domains.paths, domains.include, domains.exclude)
+    cards.check_all(catalog)
     try:
         keep = Keep(process.blobs)
         pool = make_pool(catalog, chosen, keep)

@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 
+from schemas.cards import Card
 from schemas.tasks import Task
 from schemas.verdicts import Verdict
 from services.runtime.catalog import Catalog
 from services.runtime.errors import BadInput, one_line
-from services.verifier import families, sizing, validate
+from services.verifier import cards, families, sizing, validate
 from services.verifier.jail import JailUnavailable
 from services.verifier.pool import Judged, Pool
 from services.verifier.settings import SLOTS
@@ -60,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         "--answer", required=True, metavar="FILE", help="the answer's bytes; - is standard input"
     )
     one.add_argument(
-        "--repeat", type=int, default=0, metavar="N", help="judge it N times and compare the verdicts"
+        "--repeat", type=count, default=0, metavar="N", help="judge it N times and compare the verdicts"
     )
     one.set_defaults(run=verify)
     many = commands.add_parser(
@@ -76,6 +77,13 @@ def parser() -> argparse.ArgumentParser:
             "--paths", action="append", metavar="FOLDER", help="where the cards are (default: domains)"
         )
     return top
+
+
+def count(text: str) -> int:
+    """A number of times, at least once. Raises argparse.ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of times: give 1 or more")
+    return int(text)
 
 
 def read(path: str) -> bytes:
@@ -109,11 +117,15 @@ def read_task(path: str) -> Task:
 def verify(arguments: argparse.Namespace) -> int:
     """One verdict, or as many as asked for."""
     task = read_task(arguments.task)
-    catalog = Catalog.load(tuple(arguments.paths or DOMAINS), (task.domain,), ())
+    catalog = Catalog.load(tuple(arguments.paths or DOMAINS))
     card = catalog.card(task.domain)
+    try:
+        cards.check(card)
+    except SpecError as error:
+        raise BadInput(f"{catalog.path(task.domain)}: {error}") from error
     families.family(card.verifier.family).check_spec(task.spec, card.verifier.settings)
     answer = read(arguments.answer)
-    verdicts = asyncio.run(_judge(catalog, task, answer, max(1, arguments.repeat)))
+    verdicts = asyncio.run(_judge(card, task, answer, max(1, arguments.repeat)))
     first = verdicts[0]
     document: dict[str, Any] = msgspec.to_builtins(first)
     if arguments.repeat:
@@ -152,8 +164,8 @@ def human(first: Verdict, verdicts: list[Verdict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-async def _judge(catalog: Catalog, task: Task, answer: bytes, times: int) -> list[Verdict]:
-    pool = Pool(catalog.cards, SLOTS, slots=min(times, sizing.slots(0, catalog.cards.values())))
+async def _judge(card: Card, task: Task, answer: bytes, times: int) -> list[Verdict]:
+    pool = Pool({card.name: card}, SLOTS, slots=min(times, sizing.slots(0, (card,))))
     await pool.start()
     try:
         judged: list[Judged] = await asyncio.gather(*(pool.judge(task, answer) for _ in range(times)))
@@ -164,7 +176,7 @@ async def _judge(catalog: Catalog, task: Task, answer: bytes, times: int) -> lis
 
 def check(arguments: argparse.Namespace) -> int:
     """Validate domains."""
-    catalog = Catalog.load(tuple(arguments.paths or DOMAINS), tuple(arguments.names or ("*",)), ())
+    catalog = Catalog.load(tuple(arguments.paths or DOMAINS), tuple(arguments.names or ("*",)), key="")
     reports = asyncio.run(_check(catalog))
     if arguments.json:
         sys.stdout.write(msgspec.json.encode({"domains": reports}).decode() + "\n")

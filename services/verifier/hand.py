@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -19,10 +20,13 @@ from services.verifier.jail import JailUnavailable
 START_S = 60.0
 CLOSE_S = 5.0
 DEATH_S = 1.0
+KILL_S = 10.0
+"""Longest that the kernel may take to end a process that was killed; more means that it hangs in the kernel."""
 BOUNDS = Bounds(cpu_s=10.0, memory_bytes=1 << 30)
 COMMAND = (sys.executable, "-m", "services.verifier.worker")
 PROJECT = Path(__file__).resolve().parents[2]
 KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "PYTHONPATH", "LD_LIBRARY_PATH")
+log = logging.getLogger(__name__)
 
 
 class WorkerLostError(RuntimeError):
@@ -107,13 +111,18 @@ class Hand:
         return reply
 
     async def kill(self) -> None:
-        """End the process and its group, now."""
+        """End the process and its group, now. One that hangs in the kernel is waited for for KILL_S, and told of."""
         process, self._process = self._process, None
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):  # it may have ended already
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        try:
+            await asyncio.wait_for(process.wait(), KILL_S)
+        except TimeoutError:
+            # It keeps its slot's name and number, so that nobody else gets them.
+            said = "worker %s, process %d, has not ended %g s after SIGKILL"
+            log.error(said, self.name, process.pid, KILL_S)  # noqa: TRY400 (where it was waited for says nothing)
 
     async def close(self) -> None:
         """Let the worker take its slot down and end; kill it when it does not."""

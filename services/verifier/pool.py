@@ -36,6 +36,8 @@ from services.verifier.track import Follow, HandedBackError
 __all__ = ["Judged", "Pool"]
 
 MARGIN_S = 20.0
+LEAVE_S = 5.0
+"""Longest that the end waits for answers of domains that were not judged: they only have to hear of it."""
 log = logging.getLogger(__name__)
 
 
@@ -122,14 +124,22 @@ class Pool:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops = []
-        for job in self._line.drain():
-            self._finish(job, Judged(infra("the verifier was stopped"), settled=False))
+        self._drop_waiting()
         self._gate.leave()
-        await asyncio.gather(*self._held, return_exceptions=True)  # `_watch` has told of them
+        if self._held:
+            # They go on at once, into the line at most; `_watch` has told of what failed.
+            _, stuck = await asyncio.wait(self._held, timeout=LEAVE_S)
+            for task in stuck:
+                task.cancel()
+            self._drop_waiting()
         await self._crew.close()
         await self.staged.close()
         if self.stats["workers_lost"]:
             await asyncio.to_thread(sweep)
+
+    def _drop_waiting(self) -> None:
+        for job in self._line.drain():
+            self._finish(job, Judged(infra("the verifier was stopped"), settled=False))
 
     def hand_back(self) -> None:
         """Begin no further stage of a long answer: `judge` raises HandedBackError for it."""

@@ -12,7 +12,6 @@ import os
 import re
 import stat
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -34,6 +33,7 @@ from services.verifier.jail import (
 )
 from services.verifier.jail.numbers import reserve
 from services.verifier.jail.snapshot import load, save
+from services.verifier.jail.storage import HOME
 from services.verifier.jail.syscalls import open_beneath
 from services.verifier.network import AllowError, network
 from services.verifier.sandbox_report import document, human
@@ -204,10 +204,8 @@ def run_once(job: Job) -> Outcome:
     host = probe()
     reserved = reserve(1)
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="temper-sandbox-") as folder,
-            Slot(f"temper-cli-{reserved.numbers[0]}", Path(folder), host) as slot,
-        ):
+        # In HOME, where `sweep` finds what is left of us if we are killed meanwhile.
+        with Slot(f"temper-cli-{os.getpid()}-{reserved.numbers[0]}", HOME, host) as slot:
             return slot.run(job)
     finally:
         reserved.close()

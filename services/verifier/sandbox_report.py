@@ -8,11 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from services.verifier.jail import Outcome
+from services.verifier.jail.job import Change
 
 
 def text(data: bytes) -> str:
     """Bytes as text; what is not UTF-8 is replaced."""
     return data.decode("utf-8", "replace")
+
+
+def fields(change: Change) -> dict[str, Any]:
+    """What is promised of one path."""
+    return {name: getattr(change, name) for name in ("path", "type", "mode", "size", "digest")}
 
 
 def document(outcome: Outcome, snapshot_id: str | None) -> dict[str, Any]:
@@ -30,9 +36,9 @@ def document(outcome: Outcome, snapshot_id: str | None) -> dict[str, Any]:
         "stdout_truncated": outcome.stdout_truncated,
         "stderr_truncated": outcome.stderr_truncated,
         "diff": {
-            "created": list(outcome.diff.created),
-            "changed": list(outcome.diff.changed),
-            "deleted": list(outcome.diff.deleted),
+            "created": [fields(change) for change in outcome.diff.created],
+            "changed": [fields(change) for change in outcome.diff.changed],
+            "deleted": [fields(change) for change in outcome.diff.deleted],
         },
         "survivors": outcome.survivors,
         "snapshot": snapshot_id,

@@ -15,8 +15,7 @@ import msgspec
 
 from schemas.tasks import Task
 from services.runtime.catalog import Catalog, CatalogError, Drawn
-from services.verifier import families
-from services.verifier.networked import allowed
+from services.verifier import cards, families
 from services.verifier.pool import Judged
 from services.verifier.specs import SpecError
 
@@ -49,9 +48,9 @@ async def domain(catalog: Catalog, name: str, judge: Judge) -> Report:
     notes: list[str] = []
     scores: dict[str, list[float]] = {"gold": [], "empty": [], "garbage": []}
     try:
-        drawn = await asyncio.to_thread(catalog.sample, name, split="heldout", seed=SEED, count=HELDOUT)
         card = catalog.card(name)
-        allowed(card.limits.network)
+        cards.check(card)
+        drawn = await asyncio.to_thread(catalog.sample, name, split="heldout", seed=SEED, count=HELDOUT)
         for each in drawn:
             families.family(card.verifier.family).check_spec(each.task.spec, card.verifier.settings)
         chosen = drawn[:: max(1, len(drawn) // TASKS)][:TASKS]

@@ -236,7 +236,7 @@ NESTED = "import os\nn = 'd' * 250\nfor _ in range({folders}): os.mkdir(n); os.c
     ids=["4095", "4096", "4216", "4020"],
 )
 def test_38e_a_path_is_in_a_snapshot_only_if_the_next_job_can_stand_on_it(
-    slot: Slot, attack: Callable[..., Outcome], folders: int, name: int, kept: bool
+    slot: Slot, attack: Callable[..., Outcome], folders: int, name: int, *, kept: bool
 ) -> None:
     """A file's path counts like a folder's; what can be kept is laid out for a second job, which finds it."""
     outcome = attack((*PYTHON, NESTED.format(folders=folders, name=name)), CALM, keep=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.grants import Line
-from services.scheduler.treasury import Treasury, apportion, grant, plan, shares, take_report
+from schemas.grants import Line, Standing
+from services.scheduler.levels import Side, share_out
+from services.scheduler.treasury import Treasury, grant, plan, take_report
 
 SLOTS = "slots:standard"
 
@@ -70,7 +70,12 @@ class World:
             if not faults or rng.random() < 0.9:
                 number, (seq, obeys, line) = self.reports[at]
                 take_report(
-                    self.treasury, number, (1, seq), obeys, {SLOTS: line}, weight=1.0 + number, accepted=0
+                    self.treasury,
+                    number,
+                    (1, seq),
+                    obeys,
+                    {SLOTS: line},
+                    standings={"train": Standing(weight=1.0 + number)},
                 )
             if not faults or rng.random() < 0.7:
                 del self.reports[at]
@@ -150,21 +155,31 @@ def test_a_smaller_capacity_is_reached_as_leases_end() -> None:
     assert world.held == 4
 
 
-def test_shares_follow_the_weights_and_the_wants() -> None:
-    assert shares(12, [12, 12, 12], [1.0, 2.0, 3.0]) == [2, 4, 6]
-    assert shares(12, [1, 12, 12], [1.0, 1.0, 1.0]) == [1, 6, 5]
-    assert shares(12, [0, 0, 3], [0.0, 0.0, 1.0]) == [3, 3, 6]
-    assert sum(shares(7, [0, 0], [0.0, 0.0])) == 7
+def test_units_level_the_virtual_times() -> None:
+    def given_out(units: int, *sides: tuple[int, float, float]) -> list[int]:
+        return share_out(units, [Side(limit, weight, virtual, 1.0) for limit, weight, virtual in sides])
+
+    assert given_out(12, (12, 1.0, 0.0), (12, 2.0, 0.0), (12, 3.0, 0.0)) == [2, 4, 6]
+    assert given_out(12, (1, 1.0, 0.0), (12, 1.0, 0.0), (12, 1.0, 0.0)) == [1, 6, 5]
+    assert given_out(4, (9, 1.0, 5.0), (9, 1.0, 0.0)) == [0, 4], "the first is ahead by more than there is"
+    assert given_out(6, (9, 1.0, 2.0), (9, 1.0, 0.0)) == [2, 4]
+    assert given_out(1, (9, 100.0, 1.0), (9, 1.0, 0.0)) == [0, 1], "little weight is a unit now and then"
+    assert given_out(5, (3, 0.0, 0.0), (1, 1.0, 0.0)) == [3, 1]
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     st.integers(0, 50),
-    st.lists(st.tuples(st.floats(0.0, 9.0), st.integers(0, 20)), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(st.integers(0, 20), st.floats(0.0, 9.0), st.floats(0.0, 1e4), st.floats(0.001, 1e3)),
+        min_size=1,
+        max_size=6,
+    ),
 )
-def test_apportioned_units_add_up_within_the_limits(units: int, parts: list[tuple[float, int]]) -> None:
-    weights: list[Any] = [weight for weight, _ in parts]
-    limits = [limit for _, limit in parts]
-    given_out = apportion(units, weights, limits)
-    assert sum(given_out) == min(units, sum(limits))
-    assert all(0 <= got <= limit for got, limit in zip(given_out, limits, strict=True))
+def test_shared_units_add_up_within_the_limits(
+    units: int, parts: list[tuple[int, float, float, float]]
+) -> None:
+    sides = [Side(*part) for part in parts]
+    given_out = share_out(units, sides)
+    assert sum(given_out) == min(units, sum(side.limit for side in sides))
+    assert all(0 <= got <= side.limit for got, side in zip(given_out, sides, strict=True))

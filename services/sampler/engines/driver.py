@@ -135,6 +135,10 @@ class Driver:
         """Prompt tokens that were not computed again, since a sibling or an earlier group had them."""
         return 0 if self._engine is None else self._engine.prefix_tokens
 
+    def tokens(self) -> int:
+        """Tokens that the engine can hold at a time; 0 before there is one."""
+        return 0 if self._engine is None else self._engine.tokens
+
     async def close(self) -> None:
         """End the thread, within a deadline."""
         with self._wake:

@@ -66,6 +66,8 @@ class Engine(ABC):
         self._version = -1
         self.prefix_tokens = 0
         """Prompt tokens taken from the prefix cache so far, where the engine has one."""
+        self.tokens = 0
+        """Tokens that it can hold at a time, those of prompts and of all samples together; 0: not known."""
         self._weights: Weights = {}
 
     def version(self) -> int:

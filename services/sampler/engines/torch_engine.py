@@ -66,6 +66,7 @@ class TorchEngine(Engine):
             raise EngineError(f"{folder}: transformers does not build the model: {error}") from error
         self.max_model_len = max_model_len
         self._room = max_num_seqs
+        self.tokens = max_num_seqs * max_model_len
         self._end = set(end_tokens(folder))
         self._random = torch.Generator(device=self._device).manual_seed(seed)
         self._waiting: list[_Row] = []

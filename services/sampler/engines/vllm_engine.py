@@ -53,6 +53,15 @@ def prepare(environment: MutableMapping[str, str], *, cpu: bool) -> None:
         environment.setdefault(name, value)
 
 
+def cache_tokens(config: Any) -> int:
+    """Tokens that vLLM's key-value cache holds, from its `CacheConfig` once the engine is up.
+
+    `kv_cache_size_tokens` where this version has it: it knows of layers that need blocks of their own kind.
+    """
+    size: int | None = getattr(config, "kv_cache_size_tokens", None)
+    return size or (config.num_gpu_blocks or 0) * config.block_size
+
+
 class VllmEngine(Engine):
     """See `Engine`. Samples are single requests: those of a group meet in the prefix cache, and each ends by itself."""
 
@@ -108,6 +117,9 @@ class VllmEngine(Engine):
             raise EngineError(
                 f"{folder}: vLLM does not start: {str(error).strip().splitlines()[0]}"
             ) from error
+        self.tokens = min(
+            options.max_num_seqs * options.max_model_len, cache_tokens(self._engine.vllm_config.cache_config)
+        )
         self._samples: dict[str, _Sample] = {}
         self._held: list[_Sample] = []
         self._serial = 0

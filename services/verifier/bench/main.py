@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,10 +63,16 @@ class Runner:
         self._into.flush()
 
     def answer(self) -> dict[str, Any]:
-        """The next line. Raises JailUnavailable when the process ended or a verdict was wrong."""
+        """The next line. Raises JailUnavailable: the process ended, or was ended after ANSWER_S; or a verdict was wrong."""
+        late = threading.Timer(ANSWER_S, self._process.kill)
+        late.daemon = True
+        late.start()
         line = self._out.readline()
+        late.cancel()
         if not line:
-            raise JailUnavailable(f"the measured process {self.name} ended; what it said is above")
+            raise JailUnavailable(
+                f"the measured process {self.name} ended, or took {ANSWER_S:g} s; what it said is above"
+            )
         document = dict(msgspec.json.decode(line))
         if document.get("fault"):
             raise JailUnavailable(f"a verdict is not as expected: {document['fault']}")

@@ -95,7 +95,9 @@ class Job:
     `files` appear in the writable working folder /w, `trusted` read-only under /t. `base` starts /w from a snapshot
     (`files` are laid over it); `keep` asks for a snapshot of /w afterwards. `report` passes the program a pipe as
     descriptor 9 whose bytes come back as `Outcome.report`, apart from its output. `network` lets it reach the listed
-    targets, through a proxy on its own loopback that the environment names; None is loopback only.
+    targets, through a proxy on its own loopback that the environment names; None is loopback only. `sealed`: /t can be read
+    only by processes in the group that a program with a report begins in, so not by one that has left it. `offline`: no
+    network, whatever the card lists.
     """
 
     argv: tuple[str, ...]
@@ -108,6 +110,8 @@ class Job:
     keep: bool = False
     report: bool = False
     network: Allow | None = None
+    sealed: bool = False
+    offline: bool = False
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:
@@ -165,7 +169,8 @@ def check_path(path: str) -> None:
 class Change:
     """One path of the working folder: type `file`, `dir`, `symlink`, `fifo`, `socket` or `device`.
 
-    `digest` is the SHA-256 in hex of a file's bytes or of a link's target, and empty for anything else.
+    `digest` is the SHA-256 in hex of a file's bytes or of a link's target, and empty for anything else. `path` is to be shown;
+    `raw` holds the bytes of one that is not UTF-8, which may be shown as another path is.
     """
 
     path: str
@@ -173,6 +178,12 @@ class Change:
     mode: int
     size: int
     digest: str
+    raw: bytes = b""
+
+    @property
+    def key(self) -> str:
+        """The path by which it is known: no other has it, and one that is UTF-8 has its text."""
+        return self.raw.decode("utf-8", "surrogateescape") if self.raw else self.path
 
 
 @dataclass(frozen=True, slots=True)

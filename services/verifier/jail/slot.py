@@ -129,6 +129,7 @@ class Slot:
             launcher = self._started()
             self._storage.lay_out(self._storage.lower, before, checked=job.base is not None)
             self._storage.lay_out(self._storage.trusted, from_files(job.trusted))
+            self._storage.seal(sealed=job.sealed)
             outcome = self._grouped(job, launcher, before, layers, own_network=own_network)
         except (OSError, ValueError) as error:
             self._unheard = isinstance(error, GoneError)

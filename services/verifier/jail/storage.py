@@ -43,6 +43,8 @@ NSJAIL_SCRATCH = "/run/user/nsjail.{uid}.{purpose}"
 
 
 WALK = 0o755  # the jailed user is not the owner
+GROUP = 0o750
+REPORTER = 3  # outside id of the reporter's group, from the slot's first (config.py, IDS)
 ANYONE = 0o666  # of device nodes
 
 
@@ -55,6 +57,7 @@ class Storage:
         self.shared = f"{base}/in/s"  # with a mount point for what a job writes
         self.binds: list[str] = []
         self._laid: dict[str, Tree] = {}
+        self._sealed = False
         (base / "in").mkdir(parents=True)
         os.chmod(base / "in", WALK)
         os.chmod(base, WALK)
@@ -113,6 +116,15 @@ class Storage:
         if checked:
             layout.verify(where, tree)
         self._laid[where] = tree
+
+    def seal(self, *, sealed: bool) -> None:
+        """Open `trusted` to the reporter's group alone, or to all of the jail. Raises OSError."""
+        if sealed != self._sealed:
+            # Closed first: a step that fails leaves it closed.
+            os.chmod(self.trusted, 0o700)
+            os.chown(self.trusted, -1, self.uid + REPORTER if sealed else 0)
+            os.chmod(self.trusted, GROUP if sealed else WALK)
+            self._sealed = sealed
 
     def _clear(self, where: str) -> None:
         with os.scandir(where) as found:

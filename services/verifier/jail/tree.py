@@ -121,7 +121,9 @@ def display(path: bytes) -> str:
 
 def change(path: bytes, entry: Entry) -> Change:
     """An entry as it is reported."""
-    return Change(display(path), entry.kind, entry.mode, entry.size, entry.digest)
+    shown = display(path)
+    raw = b"" if shown.encode("utf-8") == path else path
+    return Change(shown, entry.kind, entry.mode, entry.size, entry.digest, raw)
 
 
 def compare(before: Tree, layer: Tree, *, complete: bool = True) -> Diff:

@@ -6,10 +6,12 @@ else: no patterns, no suffixes, no ranges of ports.
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from typing import Self
 
 from services.verifier.network import hosts
+from services.verifier.network.addresses import special
 
 PREFIX = "allow:"
 MAX_ENTRIES = 64
@@ -62,10 +64,25 @@ class Allow:
 def network(value: object) -> Allow | None:
     """The network setting of a card or of the command line: None for "none". Raises AllowError.
 
+    An address that is never connected to, whatever the list says (addresses.py), is refused here rather than at every try.
     Nothing else means "off", and nothing means "all": a card that asks for network must list its targets.
     """
     if value is None or value == "none":
         return None
     if not isinstance(value, str):
         raise AllowError(f"network {value!r:.80} has no list of targets: {HOW}")
-    return Allow.parse(value)
+    allow = Allow.parse(value)
+    for host, port in allow.entries:
+        why = _never(host)
+        if why:
+            raise AllowError(f"network target {host}:{port} can never be reached: its address is {why}")
+    return allow
+
+
+def _never(host: str) -> str:
+    """Why an address is never connected to; "" for one that may be, and for a name, which is looked up at each connection."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return ""
+    return special(address)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -31,6 +32,31 @@ REASONS = {
     504: "Gateway Timeout",
     505: "HTTP Version Not Supported",
 }
+
+
+class SilenceError(Exception):
+    """No byte has been moved for too long."""
+
+
+class Idle:
+    """How long nothing has been moved. A number that only `watch` acts on, so that a byte in the last moment disturbs nothing."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self.moved()
+
+    def moved(self) -> None:
+        """Some bytes were moved just now."""
+        self._end = asyncio.get_running_loop().time() + self._limit_s
+
+    async def watch(self, moving: Collection[asyncio.Task[None]]) -> None:
+        """Return when all of `moving` have ended. Raises SilenceError: nothing was moved within the limit."""
+        pending: Collection[asyncio.Task[None]] = moving
+        while pending:
+            left = self._end - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise SilenceError
+            _, pending = await asyncio.wait(pending, timeout=left)
 
 
 @dataclass(slots=True)
@@ -60,6 +86,10 @@ class Relay:
             record.end = f"ended at the limit of {self.limits.total_s:g} s"
         except OSError as error:
             record.end = f"broken off ({error.strerror or type(error).__name__})"
+        except Exception as error:  # noqa: BLE001 (a fault of ours in one connection is told with it, and ends no other)
+            record.end = (
+                f"broken off by a fault of the proxy ({type(error).__name__}: {' '.join(str(error).split())})"
+            )
         finally:
             writer.transport.abort()
 
@@ -121,6 +151,7 @@ class Relay:
         record: Record,
     ) -> None:
         """Move the bytes, both ways at once, until both ends are done or a limit is met."""
+        idle = Idle(self.limits.idle_s)
         if request.tunnel:
             client[1].write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         else:
@@ -128,13 +159,16 @@ class Relay:
             if request.waits and len(rest) < request.length:
                 client[1].write(b"HTTP/1.1 100 Continue\r\n\r\n")
         try:
-            async with asyncio.timeout(self.limits.idle_s) as idle, asyncio.TaskGroup() as both:
-                both.create_task(self._up(request, rest, client[0], upstream[1], record, idle))
-                both.create_task(self._down(upstream[0], client[1], record, idle))
+            async with asyncio.TaskGroup() as group:
+                both = (
+                    group.create_task(self._up(request, rest, client[0], upstream[1], record, idle)),
+                    group.create_task(self._down(upstream[0], client[1], record, idle)),
+                )
+                group.create_task(idle.watch(both))
             record.end = "done"
         except* OverBudgetError:
             record.end = "ended at the limit of bytes"
-        except* TimeoutError:
+        except* SilenceError:
             record.end = f"ended after {self.limits.idle_s:g} s of silence"
         except* OSError as group:
             first = group.exceptions[0]
@@ -147,7 +181,7 @@ class Relay:
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
         record: Record,
-        idle: asyncio.Timeout,
+        idle: Idle,
     ) -> None:
         """From the program: all it sends into a tunnel; of anything else just the body that it announced."""
         left = None if request.tunnel else request.length
@@ -166,7 +200,7 @@ class Relay:
             record.up += len(data)
             sink.write(data)
             await sink.drain()
-            idle.reschedule(asyncio.get_running_loop().time() + self.limits.idle_s)
+            idle.moved()
             data = b""
         if left != 0 and sink.can_write_eof():
             sink.write_eof()
@@ -176,7 +210,7 @@ class Relay:
         source: asyncio.StreamReader,
         sink: asyncio.StreamWriter,
         record: Record,
-        idle: asyncio.Timeout,
+        idle: Idle,
     ) -> None:
         """To the program: everything until the server is done."""
         while data := await source.read(CHUNK):
@@ -186,7 +220,7 @@ class Relay:
             record.down += len(data)
             sink.write(data)
             await sink.drain()
-            idle.reschedule(asyncio.get_running_loop().time() + self.limits.idle_s)
+            idle.moved()
         if sink.can_write_eof():
             sink.write_eof()
 

@@ -15,7 +15,7 @@ from schemas.tasks import Sampling
 from services.sampler import canary
 from services.sampler.engines.port import Engine, PromptTooLongError, Request, VersionRefusedError
 from services.sampler.engines.torch_engine import TorchEngine
-from services.sampler.engines.vllm_engine import VllmEngine, VllmOptions
+from services.sampler.engines.vllm_engine import VllmEngine, VllmOptions, cache_tokens
 from services.sampler.spans import Assembly
 
 Checkpoint = Any  # the dataclass in conftest.py, which no module can import
@@ -86,6 +86,13 @@ def worst(samples: list[Assembly], versions: list[Checkpoint], temperature: floa
             pairs = zip(wanted[span.start : span.end], sample.logprobs[span.start : span.end], strict=True)
             found = max(found, *(abs(a - b) for a, b in pairs))
     return found
+
+
+def test_both_engines_know_how_many_tokens_they_hold(vllm: VllmEngine, transformers: TorchEngine) -> None:
+    assert transformers.tokens == 64 * 160, "a row for each sequence"
+    cache = vllm._engine.vllm_config.cache_config
+    assert cache_tokens(cache) >= 160, "vLLM does not start without room for one sequence"
+    assert vllm.tokens == min(64 * 160, cache_tokens(cache))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

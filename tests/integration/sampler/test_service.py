@@ -186,6 +186,8 @@ async def scenario(bench: Bench, checkpoints: list[Checkpoint], corrupted: Check
     assert handed_back <= {lease_id(name, 1) for name in names}
     assert max(len(beat.leases) for beat in bench.beats) <= 4 * SLOTS
     assert len(bench.ids) == len(set(bench.ids))
+    assert {(beat.slots, beat.tokens) for beat in bench.beats} <= {(0, 0), (SLOTS, 8 * 160)}
+    assert any(beat.tokens for beat in bench.beats), "slots and tokens are told together"
     returned = Counter(item.lease_id for beat in bench.beats for item in beat.released)
     assert returned == Counter({lease_id(name, 1) for name, count in ends.items() if count})
 

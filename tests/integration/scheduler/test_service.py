@@ -316,7 +316,7 @@ def test_a_lease_that_nobody_renews_is_given_out_again(service: Service, kafka: 
         await world.answer(first)
         await world.answer(second)
         await world.until(world.ended(1))
-        assert world.states["t0"].losses == 1
+        assert world.states["t0"].losses == 0  # no worker ever had it: half a loss, which no budget pays for
 
     play(kafka, prefix, lambda _: True, scene)
 

@@ -21,6 +21,7 @@ from schemas.heartbeats import WorkerHeartbeat
 from schemas.ids import group_id, trajectory_id
 from schemas.rewards import TrajectoryVerified
 from schemas.run import Domains, Model, RunConfig, Trainer, Training
+from schemas.states import State, TaskState
 from schemas.tasks import Task
 from schemas.trajectories import Span, TrajectoryCompleted, content_digest
 from schemas.verdicts import Part, scored
@@ -74,6 +75,11 @@ def group(number: int, repeat: int = 1) -> list[Outgoing]:
             for _ in range(repeat)
         ]
     return result
+
+
+def said(number: int, state: State) -> Outgoing:
+    event = TaskState(task_id=f"t{number}", domain="d", purpose="train", state=state, attempt=1)
+    return Outgoing(topic="task-states", event=event, key=event.task_id)
 
 
 @pytest.fixture
@@ -149,9 +155,12 @@ async def scenario(kafka: str, prefix: str, environment: dict[str, str], run_dir
     await reader.start()
     watch, processes = Watch(reader), []
     try:
-        # Two groups more than a step needs, some records twice, and one group that is never complete.
+        # Two groups more than a step needs, some records twice, and two groups that are never complete.
         await producer.emit(
-            *[item for n in range(PER_STEP + 2) for item in group(n, repeat=2 - n % 2)], *group(90)[:-1]
+            *[item for n in range(PER_STEP + 2) for item in group(n, repeat=2 - n % 2)],
+            *group(90)[:-1],
+            *group(91)[:-1],
+            *(said(n, "running") for n in (90, 91)),
         )
         processes.append(start(environment))
         await watch.until(1, processes[0])
@@ -161,6 +170,7 @@ async def scenario(kafka: str, prefix: str, environment: dict[str, str], run_dir
         assert before is not None
 
         processes.append(start(environment))
+        await producer.emit(said(91, "backoff"), said(90, "verifying"))
         await producer.emit(*[item for n in range(PER_STEP + 2, STEPS * PER_STEP + 1) for item in group(n)])
         await watch.until(STEPS, processes[1])
         _, errors = await asyncio.to_thread(processes[1].communicate, timeout=DEADLINE_S)
@@ -184,9 +194,11 @@ async def scenario(kafka: str, prefix: str, environment: dict[str, str], run_dir
     assert final is not None
     assert final.record.digest == last.policy.digest
     finished = final.record.assembly.finished
-    assert final.record.assembly.counts.consumed == len(finished) == STEPS * PER_STEP, (
-        "no group twice, none lost"
-    )
+    counts = final.record.assembly.counts
+    assert counts.consumed == len(finished) - 1 == STEPS * PER_STEP, "no group twice, none lost"
+    assert group_id("t91", 1) in finished, "its attempt ended without its last verdict"
+    assert (counts.ended, counts.expired) == (1, 0)
+    assert final.record.assembly.under_way == {"t90": 1}
     assert set(before.record.assembly.finished) < set(finished)
     assert group_id("t90", 1) not in finished
     assert any(beat.service == "trainer" and beat.offsets for beat in watch.beats)

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from services.verifier.jail import JailUnavailable, probe
+from services.verifier.bench import peers, runner
+from services.verifier.jail import JailUnavailable, Slot, probe
+from tests.slots import number
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
+DEAD_S, BATCH, BATCHES = 0.050, 10, 10
 PROJECT = Path(__file__).resolve().parents[3]
 
 
@@ -59,8 +62,23 @@ def test_the_document(document: dict[str, Any]) -> None:
 
 
 def test_the_whole_tree_is_dead_soon_after_its_limit(document: dict[str, Any]) -> None:
-    # 50 ms is what an idle machine must keep; this one may be shared.
-    assert 0 <= document["figures"]["overrun.p99_ms"]["value"] < 500
+    p50, p99 = (document["figures"][f"overrun.{name}_ms"]["value"] for name in ("p50", "p99"))
+    # The program notes its own begin a moment after the jail did.
+    assert -20 < p50 <= p99 < 500
+
+
+def test_the_whole_tree_is_dead_within_50_ms_of_its_limit(tmp_path: Path) -> None:
+    """The worst of a batch, in the best of ten batches: other work on this machine only ever makes it later."""
+    host = probe()
+    program = peers.floor().read_bytes()
+    with Slot(f"temper-overrun-{number()}", tmp_path, host) as slot:
+        groups = [str(tree.parent / slot.name / "cgroup.procs") for tree in host.trees]
+        worst: list[float] = []
+        while len(worst) < BATCHES and min(worst, default=1.0) >= DEAD_S:
+            done = runner.hang(slot, program, groups, BATCH)
+            assert not done["fault"]
+            worst.append(max(done["took"]))
+    assert -DEAD_S < min(worst) < DEAD_S, worst
 
 
 def test_nothing_is_left(document: dict[str, Any]) -> None:

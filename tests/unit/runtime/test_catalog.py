@@ -25,7 +25,10 @@ from schemas.tasks import Sample
 def sums(rng, difficulty, options):
     top = int(options["top"] * (1 + difficulty))
     a, b = rng.randrange(top), rng.randrange(top)
-    return Sample(prompt=f"{a} + {b}", spec={"sum": a + b}, gold=str(a + b), slips=(str(a + b + 1),))
+    kind = "even" if a % 2 == 0 else ""
+    return Sample(
+        prompt=f"{a} + {b}", spec={"sum": a + b}, gold=str(a + b), slips=(str(a + b + 1),), kind=kind
+    )
 
 def broken(rng, difficulty, options):
     raise KeyError("nothing")
@@ -65,6 +68,7 @@ def test_draws_are_deterministic_distinct_and_on_their_side(tmp_path: Path) -> N
     assert first.task.system == "Be brief."
     assert first.gold == str(first.task.spec["sum"])
     assert first.slips == (str(first.task.spec["sum"] + 1),)
+    assert {drawn.task.kind for drawn in train} == {"even", ""}
 
 
 def test_wanted_difficulty_is_kept(tmp_path: Path) -> None:

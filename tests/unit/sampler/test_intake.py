@@ -194,3 +194,39 @@ def test_a_lease_with_a_length_holds_whatever_the_wrong_clock_of_the_scheduler_s
     assert intake.offer(future, 1000.0, 1000.0) == "taken"
     assert intake._leases.live(1029.0) == ["a", "b"]
     assert intake._leases.live(1030.0) == []
+
+
+def company(name: str, most: int) -> AttemptAssigned:
+    return msgspec.structs.replace(assigned(name), company=most)
+
+
+def begun(intake: Intake) -> list[str]:
+    return started(intake.decide(1.0))
+
+
+def test_a_suspect_begins_with_no_more_beside_it_than_it_may_have() -> None:
+    intake = ready(slots=4, capacity=16)
+    for one in (
+        assigned("a"),
+        assigned("b"),
+        company("s", 1),
+        assigned("c"),
+        company("u", 2),
+        company("v", 2),
+    ):
+        assert intake.offer(one, 0.0, 0.0) == "taken"
+    assert begun(intake) == ["a", "b"], "what came later waits behind a suspect, or that would for ever"
+    intake.end("a")
+    assert begun(intake) == []
+    intake.end("b")
+    assert begun(intake) == ["s"]
+    assert intake.inside() == {"s": 1}
+    assert begun(intake) == []
+    intake.end("s")
+    assert begun(intake) == ["c", "u"]
+    intake.end("c")
+    assert begun(intake) == ["v"]
+    assert intake.offer(assigned("d"), 0.0, 0.0) == "taken"
+    assert begun(intake) == [], "two that may be two are full"
+    intake.end("u")
+    assert begun(intake) == ["d"]

@@ -55,6 +55,7 @@ def test_losses_have_their_own_budget_and_end_dead_with_the_cause(bench: Bench) 
         bench.beat()
         bench.tick()
         assert bench.assigned[-1].attempt == attempt
+        bench.beat(leases=(bench.assigned[-1].lease_id,))
         bench.tick(31.0)
         bench.tick(10.0)
     ended = bench.state.ended["t"]

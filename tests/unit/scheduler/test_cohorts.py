@@ -143,7 +143,7 @@ def test_tokens_bound_what_a_pool_takes(bench: Bench) -> None:
     fill(bench, "a", 5)
     bench.beat(slots=8, tokens=450)
     bench.tick()
-    assert held(bench) == {"a": 2}, "a group is 2 x 100 tokens, and 450 are there"
+    assert held(bench) == {"a": 2}, "a group is 2 x 100 tokens and a prompt of 1, and 450 are there"
     bench.submit("huge", "a", priority=100, sampling=Sampling(max_tokens=10_000))
     finish(bench, "a", 2)
     bench.beat(slots=8, tokens=450)
@@ -198,7 +198,7 @@ def test_what_never_fits_is_rejected_with_a_line(bench: Bench) -> None:
     bench.submit("v", "c")
     assert "never gives more than 1" in bench.state.ended["v"].reason, "d lends nothing"
     bench.submit("w", "b", sampling=Sampling(max_tokens=501))
-    assert "1002 tokens" in bench.state.ended["w"].reason
+    assert "1003 tokens" in bench.state.ended["w"].reason, "the prompt is one of them"
     task = Task(id="x", domain="d", prompt="p")
     assert never_fits(bench.state, bench.policies, task) == ""
 

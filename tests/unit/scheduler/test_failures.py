@@ -165,18 +165,149 @@ def test_a_task_that_runs_its_workers_out_of_memory_ends_dead_with_that_reason(
     assert "out of memory 2 times" in ended.reason
 
 
-def test_a_worker_that_held_several_leases_is_nobody_s_kill(bench: Bench) -> None:
-    bench.policies.domains["a"] = Policy(retry=Retry(infra=1, kills=0, backoff_s=0.1))
-    for name in ("t", "u"):
-        bench.submit(name)
+def together(bench: Bench, count: int, **fields: Any) -> tuple[str, ...]:
+    """Submit `count` tasks `t0`... and have one worker name the leases of all; the leases."""
+    for n in range(count):
+        bench.submit(f"t{n}")
+    bench.beat(**fields)
+    bench.tick()
+    leases = tuple(assigned.lease_id for assigned in bench.assigned[-count:])
+    bench.beat(leases=leases, **fields)
+    return leases
+
+
+def test_a_loss_that_several_share_costs_each_its_part_and_is_looked_into(bench: Bench) -> None:
+    bench.policies.domains["a"] = Policy(retry=Retry(infra=0, kills=0, backoff_s=0.1))
+    together(bench, 4)
+    effects = bench.beat(ended="memory")
+    assert sum(isinstance(effect, Revoke) for effect in effects) == 4
+    for n in range(4):
+        entry = bench.state.live[f"t{n}"]
+        assert (entry.state, entry.kills, entry.losses, entry.spared) == ("backoff", 0, 0, 1)
+        assert (entry.suspicion, entry.company) == (0.25, 2)
+        assert "one of 4 that were in it, next with 2 at most" in entry.reason
+    assert "w" not in bench.state.workers
+    bench.tick(60.0)
     bench.beat()
     bench.tick()
-    bench.beat(leases=tuple(assigned.lease_id for assigned in bench.assigned))
-    effects = bench.beat(ended="memory")
-    assert sum(isinstance(effect, Revoke) for effect in effects) == 2
-    for name in ("t", "u"):
-        assert (bench.phase(name), bench.state.live[name].kills) == ("backoff", 0)
-    assert "w" not in bench.state.workers
+    assert {(assigned.attempt, assigned.company) for assigned in bench.assigned[-4:]} == {(2, 2)}
+    bench.verdict("t0", 0, 1.0)
+    bench.verdict("t0", 1, 1.0)
+    assert bench.state.ended["t0"].state == "succeeded"
+
+
+def test_of_a_worker_that_said_what_is_in_its_engine_only_that_is_to_blame(bench: Bench) -> None:
+    bench.policies.domains["a"] = Policy(retry=Retry(infra=0, backoff_s=0.1))
+    together(bench, 4)
+    bench.beat(ended="signal")
+    bench.tick(60.0)
+    bench.beat()
+    bench.tick()
+    leases = tuple(assigned.lease_id for assigned in bench.assigned[-4:])
+    bench.beat(leases=leases, running=leases[:1])
+    bench.beat(ended="signal")
+    first = bench.assigned[-4].task.id
+    ended = bench.state.ended[first]
+    assert (ended.state, ended.cause, ended.losses) == ("dead", "lost", 1)
+    for assigned in bench.assigned[-3:]:
+        entry = bench.state.live[assigned.task.id]
+        assert (entry.losses, entry.spared, entry.suspicion, entry.company) == (0, 2, 0.25, 2)
+        assert "one of" not in entry.reason
+
+
+def test_shares_come_to_a_whole_loss_if_workers_keep_no_order(bench: Bench) -> None:
+    """Workers that know nothing of suspicion: what is shared again and again still ends."""
+    bench.policies.domains["a"] = Policy(retry=Retry(infra=1, kills=0, backoff_s=0.1, backoff_max_s=1.0))
+    together(bench, 3)
+    for _ in range(6):
+        bench.beat(ended="memory")
+        bench.tick(60.0)
+        bench.beat()
+        bench.tick()
+        bench.beat(leases=tuple(assigned.lease_id for assigned in bench.assigned[-3:]))
+    ends = [bench.state.ended[f"t{n}"] for n in range(3)]
+    assert {(end.state, end.cause, end.losses, end.attempt) for end in ends} == {("dead", "killed", 2, 6)}
+
+
+def test_an_engine_that_fails_is_a_loss_of_those_in_it_although_its_worker_drains(bench: Bench) -> None:
+    leases = together(bench, 3)
+    given = tuple(Released(lease_id=lease, reason="killed", company=2) for lease in leases[:2])
+    waited = Released(lease_id=leases[2], reason="abandoned")
+    for _ in range(2):  # said twice, counted once
+        bench.beat(given=(*given, waited), draining=True)
+    bench.beat(ended="memory")
+    assert [bench.state.live[f"t{n}"].spared for n in range(3)] == [1, 1, 0]
+    assert [bench.state.live[f"t{n}"].company for n in range(3)] == [1, 1, 0]
+    bench.verdicts("t2", None, None)
+    assert (bench.phase("t2"), bench.state.live["t2"].drains) == ("backoff", 1)
+
+
+def test_the_same_end_told_by_two_is_counted_once(bench: Bench) -> None:
+    lease = begin_two(bench)
+    bench.beat(ended="signal", pid=7)
+    before = counts_of(bench)
+    bench.beat(ended="memory", pid=7)
+    bench.beat(started_at=20.0, pid=8)  # its successor
+    bench.beat(ended="signal", pid=7)  # a supervisor that is late
+    bench.beat(given=(Released(lease_id=lease, reason="killed", company=1),), started_at=20.0, pid=8)
+    bench.verdict("t0", 0, None, attempt=1, lease_id=lease)
+    bench.tick(40.0)
+    assert counts_of(bench) == before == [(0, 1), (0, 1)]
+    assert "w" in bench.state.workers, "the successor is still there"
+    assert bench.state.meta.counters["end_of_former_process"] == 1
+    assert bench.state.meta.counters["end_of_unknown_worker"] == 1
+
+
+def test_a_late_report_takes_nothing_from_the_successor(bench: Bench) -> None:
+    begin_two(bench)
+    bench.beat(started_at=20.0, pid=8)
+    bench.tick(60.0)
+    leases = [assigned.lease_id for assigned in bench.assigned]
+    bench.beat(started_at=20.0, pid=8)
+    bench.tick()
+    mine = tuple(assigned.lease_id for assigned in bench.assigned if assigned.lease_id not in leases)
+    bench.beat(started_at=20.0, pid=8, leases=mine)
+    bench.beat(ended="signal", pid=7)
+    assert [bench.phase(f"t{n}") for n in range(2)] == ["running", "running"]
+
+
+def begin_two(bench: Bench) -> str:
+    return together(bench, 2, started_at=10.0, pid=7)[0]
+
+
+def counts_of(bench: Bench) -> list[tuple[int, int]]:
+    entries = [bench.state.live[f"t{n}"] for n in range(2)]
+    return [(entry.losses, entry.spared) for entry in entries]
+
+
+def test_a_worker_that_nobody_hears_of_any_more_is_blamed_on_those_it_held(bench: Bench) -> None:
+    bench.policies.domains["a"] = Policy(retry=Retry(infra=2, kills=1, backoff_s=0.1))
+    bench.submit("t")
+    for n in range(3):
+        lease = begin(bench, worker=f"pod-{n}")
+        assert bench.assigned[-1].company == min(n, 1)
+        bench.beat(worker=f"pod-{n}", leases=(lease,), running=(lease,))
+        bench.tick(31.0)
+        bench.tick(60.0)
+    ended = bench.state.ended["t"]
+    assert (ended.state, ended.cause, ended.losses) == ("dead", "killed", 3)
+    assert "ended each of the 3 times" in ended.reason
+
+
+def test_what_its_worker_survived_is_under_suspicion_no_more(bench: Bench) -> None:
+    bench.policies.domains["a"] = Policy(retry=Retry(failures=3, backoff_s=0.1))
+    together(bench, 2)
+    bench.beat(ended="signal")
+    bench.tick(60.0)
+    bench.beat()
+    bench.tick()
+    again = {assigned.task.id: assigned.lease_id for assigned in bench.assigned[-2:]}
+    bench.beat(released=(again["t0"],))
+    bench.verdicts("t1", 0.0, 0.0)
+    assert [(bench.state.live[f"t{n}"].company, bench.state.live[f"t{n}"].suspicion) for n in (0, 1)] == [
+        (0, 0.0),
+        (0, 0.0),
+    ]
 
 
 def test_a_worker_that_is_started_again_loses_its_leases_at_once(bench: Bench) -> None:
@@ -192,7 +323,7 @@ def test_a_worker_that_is_started_again_loses_its_leases_at_once(bench: Bench) -
     bench.beat(started_at=30.0)
     ended = bench.state.ended["t"]
     assert (ended.state, ended.cause) == ("dead", "killed")
-    assert "ended each of the 2 times" in ended.reason
+    assert "ended each of the 2 times that it was lost" in ended.reason
 
 
 def test_a_lease_that_the_restarted_worker_names_stays_its_own(bench: Bench) -> None:

@@ -7,10 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from schemas.states import State, TaskState
 from schemas.trajectories import content_digest
-from services.trainer.assemble import Assembler, Place, Saved
+from services.trainer.assemble import Assembler, Saved
+from services.trainer.place import Place
 
 Make = Callable[..., tuple[list[Any], list[Any]]]
+
+
+def said(state: State, attempt: int, number: int = 1, purpose: Any = "train") -> TaskState:
+    return TaskState(task_id=f"task-{number}", domain="d.one", purpose=purpose, state=state, attempt=attempt)
 
 
 class Feed:
@@ -18,7 +24,18 @@ class Feed:
 
     def __init__(self, assembler: Assembler) -> None:
         self.assembler = assembler
-        self.positions = {"trajectories/0": 0, "rewards/0": 0}
+        self.positions = {"trajectories/0": 0, "rewards/0": 0, "task-states/0": 0}
+
+    def states(self, *states: TaskState) -> None:
+        for state in states:
+            place = Place(0, "task-states", 0, self.positions["task-states/0"])
+            self.positions["task-states/0"] += 1
+            self.assembler.add_state(state, place)
+
+    def read_on(self) -> list[str]:
+        """All that was there when the ends were heard is read now."""
+        self.assembler.attempts.seal()
+        return self.assembler.close()
 
     def __call__(self, *records: Any, now: float = 0.0) -> None:
         for record in records:
@@ -114,6 +131,87 @@ def test_groups_that_wait_too_long_are_forgotten_and_do_not_come_back(feed: Feed
     )
 
 
+def test_a_group_lives_as_long_as_its_attempt_and_no_longer(feed: Feed, make_events: Make) -> None:
+    samples, verdicts = make_events(1)
+    feed.states(said("leased", 1), said("running", 1))
+    feed(*samples, *verdicts[:3])
+    assert feed.read_on() == []
+    feed.states(said("verifying", 1))
+    assert feed.read_on() == []
+    feed.states(said("backoff", 1))
+    assert feed.assembler.waiting == 1, "its last verdict may lie in the log"
+    assert feed.read_on() == [samples[0].group_id]
+    feed(verdicts[3])
+    assert feed.assembler.waiting == feed.assembler.ready == feed.assembler.shortfall == 0
+    assert (feed.assembler.counts.ended, feed.assembler.counts.expired) == (1, 0)
+
+
+def test_an_end_that_is_read_before_the_last_verdict_takes_nothing_away(
+    feed: Feed, make_events: Make
+) -> None:
+    samples, verdicts = make_events(1)
+    feed(*samples, *verdicts[:3])
+    feed.states(said("running", 1), said("succeeded", 1))
+    feed.assembler.attempts.seal()
+    feed(verdicts[3])
+    assert feed.assembler.close() == []
+    assert feed.assembler.ready == 1
+
+
+def test_what_comes_after_the_end_of_its_attempt_opens_nothing(feed: Feed, make_events: Make) -> None:
+    samples, verdicts = make_events(1)
+    feed.states(said("leased", 2))
+    feed.read_on()
+    feed(*samples[:2], verdicts[0])
+    assert (feed.assembler.waiting, feed.assembler.counts.late) == (0, 3)
+    again = [msgspec.structs.replace(sample, attempt=2, group_id="second") for sample in samples]
+    feed(*again)
+    assert feed.assembler.waiting == 1, "the second attempt is under way"
+
+
+def test_a_delivered_group_without_a_sample_is_missed_as_soon_as_its_attempt_is_over(
+    feed: Feed, make_events: Make
+) -> None:
+    samples, verdicts = make_events(1)
+    feed(*samples[:3], *verdicts)
+    feed.states(said("succeeded", 1))
+    assert feed.read_on() == [samples[0].group_id]
+    assert feed.assembler.due(1), "the scheduler counts it: a step goes ahead without it"
+
+
+def test_ends_of_evaluations_are_not_looked_at(feed: Feed) -> None:
+    feed.states(said("running", 1, purpose="eval"), said("failed", 1, 2, purpose="eval"))
+    assert not feed.assembler.attempts.noted
+    assert not feed.assembler.attempts.under_way
+
+
+def test_a_restart_reads_the_ends_again_that_were_not_final(feed: Feed, make_events: Make) -> None:
+    samples, verdicts = make_events(1)
+    feed.states(said("running", 1, 7), said("running", 1), said("failed", 1), said("running", 1, 8))
+    feed(*samples, *verdicts[:3])
+    low = feed.assembler.low_water(feed.positions)
+    assert low == {"trajectories/0": 0, "rewards/0": 0, "task-states/0": 2}
+    saved = msgspec.json.decode(msgspec.json.encode(feed.assembler.save(feed.positions)), type=Saved)
+    assert saved.under_way == {"task-7": 1, "task-8": 1}
+    again = Feed(Assembler(vocabulary=61, max_staleness=8, timeout_s=10.0, saved=saved))
+    again.states(said("failed", 1), said("running", 1, 8))
+    again(*samples, *verdicts[:3])
+    assert again.read_on() == [samples[0].group_id]
+    assert again.assembler.attempts.under_way == {"task-7": 1, "task-8": 1}
+
+
+def test_the_last_resort_is_silence_for_as_long_as_the_domain_s_attempts_may_take(make_events: Make) -> None:
+    feed = Feed(Assembler(vocabulary=61, max_staleness=8, timeout_s=10.0, timeouts={"d.one": 500.0}))
+    samples, verdicts = make_events(1)
+    feed(*samples, now=100.0)
+    feed(*verdicts[:3], now=500.0)
+    assert feed.assembler.expire(999.0) == []
+    feed.assembler.add_stage(samples[0].group_id, 999.0)
+    feed.assembler.add_stage("unknown", 999.0)
+    assert feed.assembler.expire(1499.0) == [], "a stage of its last sample was verified"
+    assert feed.assembler.expire(1499.1) == [samples[0].group_id]
+
+
 def test_a_restart_does_not_count_again_what_it_reads_again(feed: Feed, make_events: Make) -> None:
     # An open group keeps the low water mark down while many versions pass, so all that follows is read again.
     orphan, _ = make_events(0, version=0)
@@ -179,7 +277,7 @@ def test_low_water_covers_what_has_not_left_and_a_restart_reads_it(feed: Feed, m
     feed(*a, *b[:2], *va, *vb[:1])
     feed.assembler.take(1, 0)
     low = feed.assembler.low_water(feed.positions)
-    assert low == {"trajectories/0": 4, "rewards/0": 4}
+    assert low == {"trajectories/0": 4, "rewards/0": 4, "task-states/0": 0}
     saved = msgspec.json.decode(msgspec.json.encode(feed.assembler.save(feed.positions)), type=Saved)
     restarted = Feed(Assembler(vocabulary=61, max_staleness=8, timeout_s=10.0, version=1, saved=saved))
     restarted.positions = dict(low)

@@ -9,19 +9,30 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from schemas.cards import Timeouts
 from schemas.envelope import Envelope
+from schemas.states import State, TaskState
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.wire import Record
 from services.trainer import handlers
 from services.trainer.assemble import Assembler
 from services.trainer.loop import Loop
 from services.trainer.session import open_session
+from services.trainer.settings import silence_s
 
 if TYPE_CHECKING:
     from services.trainer.settings import Settings
 
 Make = Callable[..., tuple[list[Any], list[Any]]]
 ENVELOPE = Envelope(id="x", type="x", key="k", occurred_at=0.0, producer="p", data=msgspec.Raw(b"{}"))
+
+
+def topic_of(event: Any) -> str:
+    return "task-states" if isinstance(event, TaskState) else "rewards"
+
+
+def said(number: int, state: State, attempt: int = 1) -> TaskState:
+    return TaskState(task_id=f"task-{number}", domain="d.one", purpose="train", state=state, attempt=attempt)
 
 
 class Log:
@@ -32,7 +43,7 @@ class Log:
 
     async def poll(self, timeout_s: float, max_records: int = 500) -> list[Record]:
         found = [
-            Record("rewards", 0, self.offset + i, self.offset + i, "k", ENVELOPE, event)
+            Record(topic_of(event), 0, self.offset + i, self.offset + i, "k", ENVELOPE, event)
             for i, event in enumerate(self.events[self.offset : self.offset + max_records])
         ]
         self.offset += len(found)
@@ -41,6 +52,9 @@ class Log:
 
     def positions(self) -> dict[str, int]:
         return {"rewards/0": self.offset}
+
+    async def end_offsets(self) -> dict[str, int]:
+        return {"rewards/0": len(self.events)}
 
     async def caught_up(self) -> bool:
         return self.offset >= len(self.events)
@@ -61,7 +75,7 @@ async def drive(chosen: Settings, events: list[Any]) -> tuple[list[Any], Loop]:
     assembler = Assembler(
         vocabulary=session.vocabulary,
         max_staleness=chosen.max_staleness,
-        timeout_s=chosen.group_timeout_s,
+        timeout_s=silence_s(Timeouts()),
         version=session.version,
         saved=session.record.assembly,
     )
@@ -98,6 +112,36 @@ def test_a_step_of_what_there_is_when_nothing_more_comes(chosen: Settings, make_
     patient = msgspec.structs.replace(chosen, group_timeout_s=0.2, steps=1)
     written, _ = asyncio.run(drive(patient, history(make_events, 1)))
     assert written[0].event.metrics["groups"] == 1.0
+
+
+def test_no_step_of_what_there_is_while_an_attempt_may_bring_more(
+    chosen: Settings, make_events: Make
+) -> None:
+    """A long attempt is no silence: with a third group under way the two that a step wants are waited for."""
+    patient = msgspec.structs.replace(chosen, group_timeout_s=0.1, steps=1, budget_s=1.0)
+    events = [*history(make_events, 1), said(7, "running")]
+    written, loop = asyncio.run(drive(patient, events))
+    assert [item.event.policy.version for item in written] == [0], "the budget ended first, no step was made"
+    assert loop.stats()["ready"] == 1.0
+
+
+def test_the_end_of_the_last_attempt_lets_a_small_step_go(chosen: Settings, make_events: Make) -> None:
+    patient = msgspec.structs.replace(chosen, group_timeout_s=0.1, steps=1)
+    events = [*history(make_events, 1), said(7, "running"), said(7, "dead")]
+    written, _ = asyncio.run(drive(patient, events))
+    assert written[0].event.metrics["groups"] == 1.0
+
+
+def test_a_group_goes_with_its_attempt_and_what_is_late_opens_none(
+    chosen: Settings, make_events: Make
+) -> None:
+    samples, verdicts = make_events(5)
+    events = [said(5, "running"), *samples, *verdicts[:2], said(5, "backoff"), *history(make_events, 4)]
+    quick = msgspec.structs.replace(chosen, steps=2)
+    written, loop = asyncio.run(drive(quick, events))
+    assert [item.event.policy.version for item in written] == [1, 2]
+    stats = loop.stats()
+    assert (stats["ended"], stats["expired"], stats["waiting"]) == (1.0, 0.0, 0.0)
 
 
 def test_the_same_version_has_the_same_event_id_and_a_rewritten_one_another(chosen: Settings) -> None:

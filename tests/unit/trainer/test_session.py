@@ -17,9 +17,10 @@ from transformers import AutoModelForCausalLM
 from schemas.ids import digest
 from services.runtime.errors import one_line
 from services.runtime.models import ModelError
-from services.trainer.assemble import Assembler, Place
+from services.trainer.assemble import Assembler
 from services.trainer.checkpoint import Store, special_tokens
 from services.trainer.model import load_model, pick_device
+from services.trainer.place import Place
 from services.trainer.session import Diverged, open_session
 
 if TYPE_CHECKING:

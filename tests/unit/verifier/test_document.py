@@ -142,6 +142,11 @@ def test_the_last_number_of_a_sentence_where_the_card_asks_for_it(judge: Any) ->
     assert judge("-52, or perhaps 52", wanted, syntax="value", find="last_number").score == 0.0
     assert judge("I do not know", wanted, syntax="value", find="last_number").outcome == "invalid"
     assert judge("43 - 95 is -52.", wanted, syntax="value").score == 0.0
+    for hack in ("x-52", "-52x", "a_-52", "v1.-52", "-52.5", "-52,5", "-52%"):
+        assert not judge(hack, wanted, syntax="value", find="last_number").passed, hack
+    listed = " ".join(map(str, range(-60, -51)))
+    assert judge(listed, wanted, syntax="value", find="last_number").outcome == "invalid"
+    assert judge("43 - 95 = 43 - 95 = -52", wanted, syntax="value", find="last_number").passed
     with pytest.raises(SpecError, match="find"):
         judge("1", wanted, syntax="value", find="first")
 

@@ -68,3 +68,14 @@ def test_a_card_that_asks_for_network_without_a_list_is_refused(make_task: Any, 
 def test_the_network_is_part_of_what_a_cached_verdict_depends_on() -> None:
     off, on = card("none").limits, card("allow:a.example:1").limits
     assert msgspec.json.encode(off) != msgspec.json.encode(on)
+
+
+def test_a_check_of_the_verifiers_has_no_network_unless_it_says_so(make_task: Any) -> None:
+    """It may start the answer's program, which could tell what it is asked; and a verdict may not hang on a host."""
+    own = [{"name": "c", "run": "cat a"}, {"name": "d", "run": "cat a", "network": True}]
+    jail = Recording()
+    spec = SPEC | {"files": {"a": ""}, "commands": own}
+    verdict = engine.judge(make_task(spec), card("allow:pypi.example:443"), b"echo hi", jail)
+    assert verdict.evidence.startswith("network allow:pypi.example:443")
+    on = "allow:pypi.example:443"
+    assert [str(job.network) for job in jail.jobs] == [on, "None", on]

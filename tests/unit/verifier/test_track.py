@@ -14,6 +14,8 @@ from schemas.cards import parse_card
 from schemas.tasks import Task
 from schemas.verdicts import StageResult
 from services.runtime.errors import Unavailable
+from services.verifier import hand
+from services.verifier import pool as pool_module
 from services.verifier.fair import FairQueue
 from services.verifier.jail import JailUnavailable
 from services.verifier.keep import Keep
@@ -29,7 +31,8 @@ CARD = parse_card(
     'name="d"\nlayer="tool"\nsummary="s"\ngenerator="m:f"\n[verifier]\nfamily="stages"\n[limits]\nwall_s=0.1\n',
     "card",
 )
-# Commits a stage a request; "fatal N" kills it at stage N whenever it is asked for that one.
+# Commits a stage a request; "fatal N" kills it at stage N whenever it is asked for that one, "lost N" finds the state before
+# stage N damaged each time.
 WORKER = """
 import os, sys, time
 from pathlib import Path
@@ -49,6 +52,9 @@ while head := source.read(HEAD):
     word, _, which = request.submission.decode().partition(" ")
     if word == "fatal" and at == int(which):
         os._exit(1)
+    if word == "lost" and at == int(which):
+        send(encode(Reply(verdict=None, damaged="snapshot part 0 is damaged", back=at - 1)))
+        continue
     if word == "sleep":
         time.sleep(0.05)
     total, more = len(request.task.spec["stages"]), ()
@@ -147,6 +153,58 @@ def test_a_stage_that_no_worker_survives_ends_as_infra_and_keeps_what_was_commit
     assert [each.verdict.outcome for each in judged] == ["infra", "infra"]
     assert log == ["t 0", "t 1", "t 2", "t 3", "t 3", "t 3", "t 3"]
     assert [each.number for each in told] == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_state_that_is_lost_each_time_ends_as_infra(drive: Any) -> None:
+    """A store that damages what it is given: the stage is run again twice, and that is all."""
+
+    async def scenario(pool: Pool) -> tuple[Judged, float]:
+        judged = await pool.judge(TASK, b"lost 3", Follow("j", lambda _: None))
+        return judged, pool.stats["stages_again"]
+
+    (judged, again), log = drive(scenario)
+    assert (judged.verdict.outcome, judged.settled) == ("infra", False)
+    assert "lost 3 times, the last time: snapshot part 0 is damaged" in judged.verdict.evidence
+    assert log == ["t 0", "t 1", "t 2", "t 3", "t 2", "t 3", "t 2", "t 3"]
+    assert again == 2
+
+
+def test_several_services_in_turn_do_not_go_back_for_ever(tmp_path: Path) -> None:
+    """The record counts what none of them could count alone."""
+
+    async def go() -> int:
+        for life in range(100):
+            track = Track(Keep(str(tmp_path)), "ab" * 32, Follow("j", lambda _: None), TASK, f"w{life}")
+            await track.look()
+            await track.commit((committed(track.done, "w"),))
+            if not track.may_go_back(0):
+                return life
+            await track.back(0, "lost")
+        return -1
+
+    assert asyncio.run(go()) == 2 * STAGES
+
+
+def test_the_end_waits_for_nothing_without_a_bound(drive: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that the kernel does not end, and an answer of a domain not judged that does not let go."""
+    monkeypatch.setattr(hand, "KILL_S", 0.1)
+    monkeypatch.setattr(pool_module, "LEAVE_S", 0.1)
+
+    async def scenario(pool: Pool) -> asyncio.Task[None]:
+        await pool.judge(TASK, b"a", Follow("j", lambda _: None))
+        stuck = asyncio.create_task(asyncio.Event().wait())
+        pool._held.add(stuck)  # type: ignore[arg-type]
+        for each in pool._crew:
+            process = each._process
+            assert process is not None
+            monkeypatch.setattr(process, "wait", asyncio.Event().wait)
+            begun = asyncio.get_running_loop().time()
+            await each.kill()
+            assert asyncio.get_running_loop().time() - begun < 5
+        return stuck  # type: ignore[return-value]
+
+    stuck, _ = drive(scenario)
+    assert stuck.cancelled()
 
 
 def test_a_record_that_came_too_often_for_nothing_is_not_tried(drive: Any) -> None:

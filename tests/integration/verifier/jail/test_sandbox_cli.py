@@ -60,13 +60,23 @@ def test_snapshot_from_run_to_run(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert second["snapshot"] == first["snapshot"]
 
 
+def test_a_target_that_can_never_be_reached_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    sandbox_cli.add_arguments(parser)
+    words = ["--network", "allow:10.0.0.1:80", "--", "/bin/true"]
+    assert sandbox_cli.main(parser.parse_args(words)) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert "10.0.0.1:80 can never be reached: its address is private" in said.err
+
+
 def test_network_through_the_proxy(capsys: pytest.CaptureFixture[str]) -> None:
     """The list is kept to, this host is refused though it is on the list, and the result says what was tried."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         script = (
             "import http.client, os, socket\n"
-            f"for host in ('127.0.0.1', 'localhost', 'other.example'):\n"
+            "for host in ('127.0.0.1', 'localhost', 'other.example'):\n"
             "  proxy = http.client.HTTPConnection(os.environ['http_proxy'].removeprefix('http://'), timeout=20)\n"
             f"  proxy.request('GET', f'http://{{host}}:{port}/', headers={{'Host': f'{{host}}:{port}'}})\n"
             "  reply = proxy.getresponse()\n"
@@ -76,20 +86,20 @@ def test_network_through_the_proxy(capsys: pytest.CaptureFixture[str]) -> None:
             "except OSError as error:\n"
             "  print(error.strerror)\n"
         )
-        asked = f"allow:127.0.0.1:{port},localhost:{port}"
+        asked = f"allow:localhost:{port}"
         document = run_json(capsys, "--network", asked, "--", "python3", "-c", script)
         server.settimeout(0)
         with pytest.raises(BlockingIOError):
             server.accept()
     assert document["stdout"].splitlines() == [
-        "403 127.0.0.1 is loopback",
+        f"403 127.0.0.1:{port} is not on the list",
         "403 127.0.0.1 is loopback",
         f"403 other.example:{port} is not on the list",
         "Connection refused",
     ]
     assert document["network"] == asked
     assert document["connections"] == [
-        f"GET 127.0.0.1:{port}: refused: 127.0.0.1 is loopback",
+        f"GET 127.0.0.1:{port}: refused: 127.0.0.1:{port} is not on the list",
         f"GET localhost:{port}: refused: 127.0.0.1 is loopback",
         f"GET other.example:{port}: refused: other.example:{port} is not on the list",
     ]

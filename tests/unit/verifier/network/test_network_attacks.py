@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -278,3 +280,63 @@ def test_the_log_holds_no_control_characters(serve: Callable[..., Any]) -> None:
     for line in served.finish():
         assert line.isprintable()
         assert len(line) <= 300
+
+
+def test_a_byte_at_the_very_limit_of_silence_ends_its_own_connection_at_most(
+    origin: Any, serve: Callable[..., Any]
+) -> None:
+    """240 connections whose next byte comes around the moment in which the proxy gives up on them."""
+    idle = 0.1
+    origin.behave = origin.echo
+    served = serve(
+        f"allow:a.example:{origin.port}", limits=ProxyLimits(idle_s=idle, connections=1000, log_lines=1000)
+    )
+    connect = b"CONNECT a.example:%d HTTP/1.1\r\nHost: a.example\r\n\r\n" % origin.port
+
+    def client(number: int) -> None:
+        for turn in range(60):
+            with served.connect() as sock, contextlib.suppress(OSError):
+                sock.sendall(connect)
+                sock.recv(100)
+                sock.sendall(b"a")
+                at = time.monotonic() + idle + (number - 8) * 3e-5 + (turn % 20) * 1e-4 - 5e-4
+                time.sleep(max(0.0, at - time.monotonic() - 7e-4))
+                while time.monotonic() < at:
+                    pass
+                sock.sendall(b"b")
+                sock.settimeout(1)
+                sock.recv(1)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    log = served.finish()
+    assert len(log) == 240
+    assert all("silence" in line or "done" in line or "broken off (" in line for line in log), log
+    assert not [line for line in log if "fault" in line]
+
+
+def test_a_fault_of_ours_in_one_connection_ends_no_other(origin: Any, serve: Callable[..., Any]) -> None:
+    origin.behave = origin.echo
+
+    def strange(address: Any) -> str:
+        if str(address) == "127.0.0.9":
+            raise RuntimeError("a fault\nof ours")
+        return ""
+
+    served = serve(
+        f"allow:a.example:{origin.port},b.example:{origin.port}",
+        refuse=strange,
+        answers={"b.example": [ipaddress.ip_address("127.0.0.9")]},
+    )
+    with served.connect() as sock:
+        sock.sendall(b"CONNECT a.example:%d HTTP/1.1\r\nHost: a.example\r\n\r\n" % origin.port)
+        assert b" 200 " in sock.recv(100)
+        assert served.ask(b"CONNECT b.example:%d HTTP/1.1\r\nHost: b.example\r\n\r\n" % origin.port) == b""
+        sock.sendall(b"still here")
+        assert sock.recv(100) == b"still here"
+    log = served.finish()
+    assert log[1].endswith("broken off by a fault of the proxy (RuntimeError: a fault of ours)")
+    assert "fault" not in log[0]
