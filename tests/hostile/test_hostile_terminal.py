@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from schemas.cards import parse_card
 from schemas.tasks import Task
 from schemas.verdicts import Verdict
 from services.verifier.families import stages, terminal
-from services.verifier.jail import Job, Limits, Outcome, Slot
+from services.verifier.jail import FileEntry, Job, Limits, Outcome, Slot
+from services.verifier.keep import Keep
+from services.verifier.pool import Pool
+from services.verifier.track import Follow
 
 pytestmark = pytest.mark.hostile
 CALM = Limits(wall_s=20.0, cpu_s=10.0)
@@ -177,7 +183,8 @@ def test_hooks_of_a_repository_do_not_run_in_a_check(judge: Callable[..., Verdic
             {"name": "status", "run": "git -C /w status --porcelain", "stdout": "?? a"},
             {
                 "name": "untouched",
-                "run": "git -C /w commit -q --allow-empty -m x --author 'a <a@b>'; ! test -e /w/ran",
+                "run": "git -C /w commit -q --allow-empty -m x --author 'a <a@b>'; test -e /w/ran || echo none",
+                "stdout": "none",
             },
         ],
         "ignore": [".git"],
@@ -293,3 +300,207 @@ def test_a_stage_cannot_reach_a_later_one(judge: Callable[..., Verdict]) -> None
     broken = judge("echo 1 > a; rm keep\necho 1 > a; echo > b\nrm a", spec, stages)
     assert [result.passed for result in broken.stages] == [False, True, True]
     assert verdict.stages[0].snapshot
+
+
+NESTED = (
+    "import os; n = 'd' * 250; [(os.mkdir(n), os.chdir(n)) for _ in range(16)]; open('f' * 200, 'w').close()"
+)
+UNKEPT = f"""echo 2 > b; head -c 9000000 /dev/zero > z; python3 -c "{NESTED}\""""
+
+
+def test_files_that_cannot_be_kept_are_the_answers_fault_and_not_ours(judge: Callable[..., Verdict]) -> None:
+    """A path that no second jail could be given: no snapshot, no command run on it, and no credit. Never `infra`."""
+    spec = {
+        "files": {"a": "1\n"},
+        "checks": [{"kind": "file", "path": "b", "text": "2"}],
+        "commands": [{"name": "c", "run": "test -e b"}],
+    }
+    verdict = judge(UNKEPT, spec)
+    assert (verdict.outcome, verdict.score) == ("scored", 0.0), verdict.evidence
+    assert judge("echo 2 > b", spec).score == 1.0
+
+
+def test_a_stage_whose_files_cannot_be_kept_fails_once_and_the_next_goes_on(
+    slot: Slot, tmp_path: Path
+) -> None:
+    """In the service, where each stage is kept and laid out for the next: one run of each, and a verdict."""
+    checks = [[{"kind": "exists", "path": name}] for name in ("z", "c")]
+    spec = {"stages": [{"name": f"s{n}", "checks": each} for n, each in enumerate(checks)]}
+    card = parse_card(
+        'name="d"\nlayer="tool"\nsummary="s"\ngenerator="m:f"\n[verifier]\nfamily="stages"\n', "card"
+    )
+    assert slot.name
+
+    async def go() -> tuple[Verdict, float]:
+        keep = Keep(str(tmp_path / "blobs"))
+        pool = Pool({"d": card}, tmp_path / "slots", slots=1, keep=keep, worker="w")
+        await pool.start()
+        try:
+            task = Task(id="t", domain="d", prompt="p", spec=spec)
+            answer = f"{UNKEPT}\ntouch c".encode()
+            judged = await asyncio.wait_for(pool.judge(task, answer, Follow("o", lambda _: None)), 60)
+            return judged.verdict, pool.stats["stages_again"]
+        finally:
+            await pool.close()
+
+    verdict, again = asyncio.run(go())
+    assert (verdict.outcome, verdict.score, again) == ("scored", 0.5, 0), verdict
+    assert [(each.passed, bool(each.snapshot)) for each in verdict.stages] == [(False, False), (True, True)]
+
+
+# A check of the task's that starts the answer's program on hidden cases, as an author would write it.
+STARTS = """
+import subprocess, sys
+for args, want in [(["2", "3"], "5"), (["10", "20"], "30")]:
+    got = subprocess.run(["/bin/sh", "/w/add.sh", *args], capture_output=True, text=True, timeout=5).stdout.strip()
+    if got != want:
+        sys.exit("wrong")
+print("right")
+"""
+STARTING: dict[str, Any] = {
+    "files": {},
+    "trusted": {"check.py": STARTS},
+    "commands": [
+        {
+            "name": "check",
+            "argv": ["/usr/bin/python3", "/t/check.py", "s3cret"],
+            "stdout": "right",
+            "stdin": "s3cret",
+        }
+    ],
+    "ignore": ["add.sh"],
+}
+
+
+def test_a_check_starts_the_answers_program(judge: Callable[..., Verdict]) -> None:
+    assert judge("echo 'echo $(($1 + $2))' > add.sh", STARTING).passed
+    assert judge("echo 'echo $(($1 - $2))' > add.sh", STARTING).score == 0.0
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "sed -n 's/.*want in .*\\[\"'$1'\", \"'$2'\"\\], \"\\([0-9]*\\)\".*/\\1/p' /t/check.py",
+        "grep -ho '[0-9]*' /t/check.py /proc/[0-9]*/root/t/check.py | tail -1",
+        "echo right > /proc/$PPID/fd/1; kill -INT $PPID",
+        "echo right > /proc/$PPID/fd/1; kill -KILL $PPID",
+        "echo right >&2; echo right; kill -TERM $PPID",
+        "kill -STOP $PPID",
+    ],
+)
+def test_a_program_that_a_check_starts_cannot_tell_what_it_wants(
+    judge: Callable[..., Verdict], program: str
+) -> None:
+    answer = f"cat > add.sh <<'X'\n{program}\nX"
+    assert judge(answer, STARTING).score == 0.0
+
+
+# What such a program finds: it looks for each thing that the check knows, and the check says what was found.
+LOOKS = """
+import os, subprocess, sys
+hidden, read_end = open("/t/want").read(), os.pipe()[0]
+os.set_inheritable(read_end, True)
+os.environ.pop("HOME")
+done = subprocess.run(["/usr/bin/python3", "-S", "/w/look.py"], stdout=subprocess.PIPE, text=True)
+bare = subprocess.Popen(["/bin/sh", "-c", "echo out; echo err >&2; cat"])
+bare.wait()
+print(done.stdout, end="")
+"""
+LOOK_AT_ALL = """
+import ctypes, os
+parent, found = os.getppid(), []
+def look(name, do):
+    try:
+        found.append(f"{name} {do()!r}")
+    except OSError:
+        pass
+look("groups", lambda: (os.getresgid() != (1000,) * 3 or os.getgroups() != []) or os.stat("/nothing"))
+look("list", lambda: os.listdir("/t"))
+look("file", lambda: open("/t/want").read())
+look("back", lambda: os.setresgid(1002, 1002, 1002))
+look("egid", lambda: os.setegid(1002))
+for name in ("environ", "cmdline", "maps", "mem", "fd/0", "fd/1", "fd/2", "root/t/want", "cwd/../t/want", "status"):
+    look(name, lambda: open(f"/proc/{parent}/{name}", "rb").read(99))
+    look(f"self {name}", lambda: name.startswith("root") and open(f"/proc/self/{name}", "rb").read(99) or os.stat("/nothing"))
+look("seen", lambda: [p for p in os.listdir("/proc") if p == str(parent)] or os.stat("/nothing"))
+for fd in range(3, 300):
+    look(f"descriptor {fd}", lambda: os.fstat(fd) and os.readlink(f"/proc/self/fd/{fd}"))
+look("stdin", lambda: os.read(0, 99) or os.stat("/nothing"))
+for fd in (0, 2):
+    look(f"stream {fd}", lambda: os.readlink(f"/proc/self/fd/{fd}") != "/dev/null" or os.stat("/nothing"))
+libc = ctypes.CDLL(None, use_errno=True)
+look("trace", lambda: libc.ptrace(16, parent, 0, 0) == 0 or os.stat("/nothing"))
+look("pidfd", lambda: libc.syscall(438, os.pidfd_open(parent), 1, 0) >= 0 or os.stat("/nothing"))
+print(*found, sep="\\n")
+print("end")
+"""
+
+
+def test_a_started_program_has_nothing_of_the_check(judge: Callable[..., Verdict]) -> None:
+    spec = {
+        "files": {},
+        "trusted": {"check.py": LOOKS, "want": "s3cret"},
+        "commands": [
+            {
+                "name": "look",
+                "argv": ["/usr/bin/python3", "/t/check.py", "s3cret"],
+                "stdin": "s3cret",
+                "stdout": "\nend",
+            }
+        ],
+        "ignore": ["look.py"],
+    }
+    verdict = judge(f"cat > look.py <<'X'{LOOK_AT_ALL}X", spec)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "import importlib, sys; sys.path.insert(0, '/w'); importlib.import_module('made')",
+        "import sys; sys.path.insert(0, '.'); import made",
+        "from importlib.util import *; s = spec_from_file_location('m', '/w/made.py'); s.loader.exec_module(module_from_spec(s))",
+        "import os; getattr(os, 'system')('sh made.sh')",
+        "import os; getattr(os, 'execv')('/bin/sh', ['sh', 'made.sh'])",
+        "import os; os.fork() or getattr(os, 'execv')('/bin/sh', ['sh', 'made.sh']); os.wait()",
+        "import os; os.waitpid(getattr(os, 'posix_spawn')('/bin/sh', ['sh', 'made.sh'], {}), 0)",
+        "import builtins; getattr(builtins, 'exec')(open('/w/made.py').read())",
+        "import importlib; importlib.import_module('runpy').run_path('/w/made.py')",
+        "import importlib; importlib.import_module('pickle').loads(b'cos\\nsystem\\n(S\"sh made.sh\"\\ntR.')",
+    ],
+)
+def test_a_check_that_would_run_the_answer_within_itself_is_stopped(
+    judge: Callable[..., Verdict], step: str
+) -> None:
+    """If anything of the answer's ran, its file would be there, and the check would pass."""
+    tail = "import os, sys\nsys.exit(0 if os.path.exists('/w/ran') else 1)"
+    spec = {
+        "files": {},
+        "trusted": {"check.py": f"try:\n    {step}\nexcept RuntimeError:\n    pass\n{tail}"},
+        "commands": [{"name": "c", "run": "python3 /t/check.py"}],
+        "checks": [{"kind": "exists", "path": "made.py"}],
+        "ignore": ["made.sh"],
+    }
+    verdict = judge("echo 'open(\"/w/ran\", \"w\")' > made.py; echo 'touch /w/ran' > made.sh", spec)
+    assert [part.score for part in verdict.parts] == [1.0, 0.0], verdict
+
+
+def test_the_trusted_folder_is_open_again_after_a_check(slot: Slot, attack: Callable[..., Outcome]) -> None:
+    trusted = {"want": FileEntry(b"1")}
+    sealed = attack(("/bin/cat", "/t/want"), CALM, trusted=trusted, sealed=True)
+    assert (sealed.exit_code, sealed.stdout) == (1, b"")
+    assert attack(("/bin/cat", "/t/want"), CALM, trusted=trusted, sealed=True, report=True).stdout == b"1"
+    assert attack(("/bin/cat", "/t/want"), CALM, trusted=trusted).stdout == b"1"
+
+
+def test_a_name_that_is_shown_as_another_is_not_that_other(judge: Callable[..., Verdict]) -> None:
+    spec = {"files": {}, "checks": [{"kind": "exists", "path": "a\\xff"}]}
+    assert judge("touch 'a\\xff'", spec).passed
+    verdict = judge("touch \"$(printf 'a\\377')\"", spec)
+    assert (verdict.score, "1 stray" in verdict.evidence) == (0.0, True)
+
+
+def test_what_the_memory_limit_stopped_earns_nothing(judge: Callable[..., Verdict]) -> None:
+    spec = {"files": {}, "checks": [{"kind": "exists", "path": "b"}]}
+    verdict = judge("touch b; exec python3 -c 'x = bytearray(1) * (1 << 31)'", spec)
+    assert (verdict.score, verdict.evidence) == (0.0, "memory")

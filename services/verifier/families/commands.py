@@ -3,9 +3,9 @@
 By then every process of the answer is dead. The command's own files lie read-only under /t; the environment names nothing in
 /w: no start-up file, no module and no hook of the answer's is taken by the shell, Python or git. Where a link leads out of
 /w, other than into the system's folders, no command passes: it could show a check the check's own files as the answer's
-work. A command that runs what
-the answer wrote still runs that, so its exit code alone proves nothing: such a command has to compare output (checked).
-Exit code and output are compared out here.
+work. A command that runs what the answer wrote never sees /t, and has to compare output, since its exit code alone proves
+nothing; a check of the task's, in Python, may start such a program, and is kept apart from it (invoked.py). Exit code and
+output are compared out here. The network of the card is for the answer, not for a command that does not ask for it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from typing import Any
 from services.verifier import specs
 from services.verifier.families import invoked, state
 from services.verifier.families.driven import ended
-from services.verifier.jail import Jail, Job, JobError, Limits, Outcome, Snapshot
+from services.verifier.inside import source
+from services.verifier.jail import FileEntry, Jail, Job, JobError, Limits, Outcome, Snapshot
 
 MAX_COMMANDS = 32
-KEYS = ("name", "run", "argv", "exit", "stdout", "exact", "weight", "stdin", "start", "limits")
+RUNNER = ".temper.check.py"
+"""Under /t: what runs a check apart (inside/check.py)."""
+KEYS = ("name", "run", "argv", "exit", "stdout", "exact", "weight", "stdin", "start", "limits", "network")
 BOUNDS = {
     "wall_s": 1,
     "cpu_s": 1,
@@ -68,12 +71,18 @@ def count(commands: Any) -> int:
     return min(MAX_COMMANDS, len(commands)) if isinstance(commands, list) else 0
 
 
-def check_commands(commands: Any, where: str) -> None:
-    """[{`name`, `run` (shell) or `argv`, `exit` 0, `stdout`, `exact`, `weight`, `stdin`, `start`, `limits`}]. Raises SpecError.
+def check_commands(commands: Any, where: str, trusted: Mapping[str, str] | None = None) -> None:
+    """[{`name`, `run` (shell) or `argv`, `exit` 0, `stdout`, `exact`, `weight`, `stdin`, `start`, `limits`, `network`}].
+
+    Raises SpecError.
 
     `start`: "frozen" (what the answer left, the default) or "previous" (what the command before left). `limits` lower the
-    card's: wall_s, cpu_s, memory_mib, pids, output_kib, disk_mib.
+    card's: wall_s, cpu_s, memory_mib, pids, output_kib, disk_mib. `network`: true to have the card's. `trusted`: the files of
+    /t, path to text.
     """
+    laid = trusted or {}
+    if RUNNER in laid:
+        raise specs.SpecError(f"trusted must not hold {RUNNER}")
     if len(specs.items(commands, where)) > MAX_COMMANDS:
         raise specs.SpecError(f"{where} has {len(commands)} commands, {MAX_COMMANDS} are allowed")
     for index, command in enumerate(commands):
@@ -86,18 +95,15 @@ def check_commands(commands: Any, where: str) -> None:
             specs.texts(command["argv"], f"{here}.argv", least=1)
         else:
             specs.text(command["run"], f"{here}.run")
-        argv = vector(command)
+        argv = vector(command, laid)
         for name in ("stdout", "stdin"):
             specs.text(command.get(name, ""), f"{here}.{name}", empty=True)
         specs.whole(command.get("exit", 0), f"{here}.exit")
         specs.number(command.get("weight", 1.0), f"{here}.weight", low=1e-6, high=1e6)
         specs.choice(command.get("start", "frozen"), ("frozen", "previous"), f"{here}.start")
-        if "stdout" not in command and (
-            invoked.by_words(argv) or ("run" in command and invoked.in_shell(command["run"]))
-        ):
-            raise specs.SpecError(
-                f"{here} runs what the answer wrote, whose exit code is its own: give stdout too"
-            )
+        if not isinstance(command.get("network", False), bool):
+            raise specs.SpecError(f"{here}.network must be true or false")
+        invoked.check(command, laid, here)
         check_limits(command.get("limits", {}), f"{here}.limits")
         try:
             Job(argv=argv)
@@ -119,9 +125,9 @@ def check_limits(limits: Any, where: str) -> None:
         raise specs.SpecError(f"{where}: {error}") from error
 
 
-def vector(command: Mapping[str, Any]) -> tuple[str, ...]:
+def vector(command: Mapping[str, Any], trusted: Mapping[str, str]) -> tuple[str, ...]:
     """The argument vector."""
-    return tuple(command["argv"]) if "argv" in command else ("/bin/sh", "-c", command["run"])
+    return invoked.vector(command, trusted, f"/t/{RUNNER}")
 
 
 def lowered(limits: Limits, own: Mapping[str, Any]) -> Limits:
@@ -158,11 +164,16 @@ def run(
                 results.append(Result(passed=False, evidence=f"not run: {out}"))
                 previous = None
                 continue
+            kind = invoked.kind(command, trusted)
+            files = {**laid, RUNNER: FileEntry(source("check.py"), 0o444)} if kind == "check" else laid
             job = Job(
-                argv=vector(command),
+                argv=vector(command, trusted),
                 stdin=command.get("stdin", "").encode("utf-8"),
                 files={} if base is not None or isinstance(start, Snapshot) else state.entry_files(start),
-                trusted=laid,
+                trusted={} if kind == "run" else files,
+                report=kind == "check",
+                sealed=kind == "check",
+                offline=not command.get("network", False),
                 env=ENV,
                 limits=lowered(limits, command.get("limits", {})),
                 base=base,

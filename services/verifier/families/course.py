@@ -145,7 +145,7 @@ class Course:
         protected = [*self.spec.get("protected", []), *stage.get("protected", [])]
         broken = state.broken(state.touched(outcome), protected)
         if broken:
-            return f"protected: {', '.join(broken)}"
+            return f"protected: {', '.join(map(state.shown, broken))}"
         return "it had to be stopped" if outcome.cause in state.OUR_KILLS else ""
 
     def _failing(self, stage: dict[str, Any], start: Snapshot | None) -> list[str]:
@@ -173,7 +173,7 @@ class Course:
         if self.snapshot is not None and self.snapshot is not snapshot:
             self.snapshot.close()
         self.snapshot = snapshot
-        self.good = state.State(snapshot.listing(), read=snapshot.read)
+        self.good = state.standing(snapshot)
 
 
 def _failed(stage: dict[str, Any], cause: str, evidence: str) -> StageResult:

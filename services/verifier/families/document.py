@@ -21,7 +21,10 @@ from services.verifier.values import ValueFormatError, parse_json, shown
 
 SYNTAXES = ("json", "pairs", "value")
 FINDS = ("all", "last_number")
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w%]|[.,]\d)")
+"""One that stands by itself: no part of a name, of a date or of a longer number."""
+MAX_NUMBERS = 5
+"""Numbers in a sentence whose last one is taken: a question of two said again, a step, and the answer."""
 MAX_FIELDS = 256
 SHOWN = 32
 """Parts shown at most for the keys of a nested answer."""
@@ -32,7 +35,7 @@ def check_spec(spec: dict[str, Any], settings: dict[str, Any]) -> None:
 
     `syntax` "json" | "pairs" | "value"; tables and nested answers are JSON. Settings: `partial` (text by ANLS), `syntax`
     (default of the spec's), `date_order` "dmy" (default) or "mdy", and `find` "all" (default: the whole answer is the value)
-    or "last_number", for models that answer in sentences. Raises SpecError.
+    or "last_number", for models that answer in a sentence: one with more than MAX_NUMBERS numbers is no answer. Raises SpecError.
     """
     specs.keys(settings, ("partial", "syntax", "date_order", "find"), "verifier.settings")
     specs.choice(settings.get("find", "all"), FINDS, "verifier.settings.find")
@@ -106,6 +109,8 @@ def verify(task: Task, settings: dict[str, Any], limits: Limits, submission: byt
         numbers = NUMBER.findall(text)
         if not numbers:
             return invalid(f"no number in the answer: {clip(text, 80)}")
+        if len(numbers) > MAX_NUMBERS:
+            return invalid(f"{len(numbers)} numbers in the answer, at most {MAX_NUMBERS} are looked through")
         text = numbers[-1]
     try:
         if "answer" in spec:

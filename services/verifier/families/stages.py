@@ -71,7 +71,7 @@ def check_spec(spec: dict[str, Any], settings: dict[str, Any]) -> None:
     if len(stages) > MAX_STAGES:
         raise specs.SpecError(f"spec.stages has {len(stages)} stages, {MAX_STAGES} are allowed")
     for index, stage in enumerate(stages):
-        _check_stage(stage, f"spec.stages[{index}]")
+        _check_stage(stage, f"spec.stages[{index}]", spec.get("trusted", {}))
     untouched = state.initial(spec.get("files", {}))
     if not stages[0].get("commands") and all(predicates.holds(c, untouched) for c in stages[0]["checks"]):
         raise specs.SpecError(
@@ -79,7 +79,7 @@ def check_spec(spec: dict[str, Any], settings: dict[str, Any]) -> None:
         )
 
 
-def _check_stage(stage: Any, where: str) -> None:
+def _check_stage(stage: Any, where: str, trusted: dict[str, str]) -> None:
     specs.keys(specs.table(stage, where), STAGE, where)
     specs.text(stage.get("name"), f"{where}.name")
     specs.number(stage.get("weight", 1.0), f"{where}.weight", low=1e-6, high=1e6)
@@ -87,7 +87,7 @@ def _check_stage(stage: Any, where: str) -> None:
     predicates.check_checks(
         stage.get("checks", [] if own else None), f"{where}.checks", least=0 if own else 1
     )
-    commands.check_commands(stage.get("commands", []), f"{where}.commands")
+    commands.check_commands(stage.get("commands", []), f"{where}.commands", trusted)
     commands.check_limits(stage.get("limits", {}), f"{where}.limits")
     if specs.whole(stage.get("max_attempts", 1), f"{where}.max_attempts", least=1) > MAX_ATTEMPTS:
         raise specs.SpecError(f"{where}.max_attempts is more than {MAX_ATTEMPTS}")

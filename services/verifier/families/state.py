@@ -11,11 +11,12 @@ from typing import Any
 from services.verifier import specs
 from services.verifier.jail import FileEntry, Outcome, Snapshot
 from services.verifier.jail.job import Change, JobError, check_path
+from services.verifier.jail.tree import change, display
 
 Read = Callable[[str], bytes | None]
 
-OUR_KILLS = ("wall", "cpu", "output")
-"""Causes that say the verifier stopped the command: the files then depend on the moment."""
+OUR_KILLS = ("wall", "cpu", "output", "memory")
+"""Causes that say a limit stopped the command, or a part of it: the files then depend on the moment."""
 
 
 def nothing(_: str) -> bytes | None:
@@ -25,9 +26,10 @@ def nothing(_: str) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Entries of /w by path, what the last command printed and how it ended (`exit N` or another cause).
+    """Entries of /w, what the last command printed and how it ended (`exit N` or another cause).
 
-    A command that does nothing leaves `State(entries, b"", 0)`. `read` gives the bytes of a regular file, where kept.
+    The entries are by `Change.key`, so that no two names fall together. A command that does nothing leaves
+    `State(entries, b"", 0)`. `read` gives the bytes of a regular file, where kept.
     """
 
     entries: Mapping[str, Change]
@@ -56,15 +58,35 @@ def initial(files: Mapping[str, str]) -> State:
 def after(before: State, outcome: Outcome) -> State:
     """The state a command left, from the state it started in and the recorded diff."""
     entries = dict(before.entries)
-    for change in outcome.diff.deleted:
-        entries.pop(change.path, None)
-        for path in [path for path in entries if path.startswith(change.path + "/")]:
+    for each in outcome.diff.deleted:
+        entries.pop(each.key, None)
+        for path in [path for path in entries if path.startswith(each.key + "/")]:
             del entries[path]
-    for change in (*outcome.diff.created, *outcome.diff.changed):
-        entries[change.path] = change
-    kept = outcome.snapshot
-    read = kept.read if isinstance(kept, Snapshot) else nothing
+    for each in (*outcome.diff.created, *outcome.diff.changed):
+        entries[each.key] = each
+    read = reader(outcome.snapshot) if isinstance(outcome.snapshot, Snapshot) else nothing
     return State(entries, outcome.stdout, outcome.exit_code if outcome.cause == "exit" else None, read)
+
+
+def standing(snapshot: Snapshot) -> State:
+    """The state that a snapshot holds."""
+    found = [change(path, entry) for path, entry in sorted(snapshot.tree.items())]
+    return State({each.key: each for each in found}, read=reader(snapshot))
+
+
+def reader(snapshot: Snapshot) -> Read:
+    """Reads a snapshot's files by their exact names."""
+
+    def read(path: str) -> bytes | None:
+        entry = snapshot.tree.get(path.encode("utf-8", "surrogateescape"))
+        return entry.content if entry is not None and entry.kind == "file" else None
+
+    return read
+
+
+def shown(path: str) -> str:
+    """A key as text that can be written anywhere."""
+    return display(path.encode("utf-8", "surrogateescape"))
 
 
 def entry_files(files: Mapping[str, str], mode: int = 0o644) -> dict[str, FileEntry]:
@@ -96,9 +118,9 @@ def check_place(path: Any, where: str) -> None:
 
 
 def touched(outcome: Outcome) -> list[str]:
-    """Paths that the command created, changed or deleted, sorted."""
+    """Keys of what the command created, changed or deleted, sorted."""
     return sorted(
-        {change.path for change in (*outcome.diff.created, *outcome.diff.changed, *outcome.diff.deleted)}
+        {each.key for each in (*outcome.diff.created, *outcome.diff.changed, *outcome.diff.deleted)}
     )
 
 

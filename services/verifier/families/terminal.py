@@ -46,7 +46,7 @@ def check_spec(spec: dict[str, Any], settings: dict[str, Any]) -> None:
     state.check_laid(spec.get("trusted", {}), "spec.trusted")
     more = bool(spec.get("commands")) or "tree" in spec
     predicates.check_checks(spec.get("checks", [] if more else None), "spec.checks", least=0 if more else 1)
-    commands.check_commands(spec.get("commands", []), "spec.commands")
+    commands.check_commands(spec.get("commands", []), "spec.commands", spec.get("trusted"))
     untouched = state.initial(spec.get("files", {}))
     if "tree" in spec:
         tree_f1.check_tree(spec["tree"], untouched, "spec.tree")
@@ -136,7 +136,7 @@ def _verdict(spec: dict[str, Any], outcome: Outcome, before: list[Result], after
         gate = 0.0
     notes = [ended(outcome)]
     if stray:
-        notes.append(f"{len(stray)} stray: {', '.join(stray[:3])}")
+        notes.append(f"{len(stray)} stray: {', '.join(map(state.shown, stray[:3]))}")
     if broken:
-        notes.append(f"protected: {', '.join(broken[:3])}")
+        notes.append(f"protected: {', '.join(map(state.shown, broken[:3]))}")
     return scored(parts, gate=gate, evidence=clip("; ".join(notes)))

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any
 
 from services.verifier import specs
-from services.verifier.families.state import State, check_place, ignored
+from services.verifier.families.state import State, check_place, ignored, shown
 from services.verifier.jail import Change
 
 Fact = tuple[str, str]
@@ -78,8 +78,8 @@ def score(tree: Mapping[str, Any], before: State, final: State, ignore: Sequence
     }
     right = {path for path, each in asked.items() if made.get(path) == each}
     missing, beyond = sorted(asked.keys() - right), sorted(made.keys() - right)
-    notes = [f"missing {', '.join(missing[:3])}"] * bool(missing) + [f"wrong {', '.join(beyond[:3])}"] * bool(
-        beyond
-    )
+    notes = [f"missing {', '.join(map(shown, missing[:3]))}"] * bool(missing) + [
+        f"wrong {', '.join(map(shown, beyond[:3]))}"
+    ] * bool(beyond)
     # 2PR / (P + R) with P = right / made and R = right / asked.
     return 2 * len(right) / (len(made) + len(asked)), "; ".join(notes)

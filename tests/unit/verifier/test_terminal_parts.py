@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
 from hashlib import sha256
 from typing import Any
 
 import pytest
 
-from services.verifier.families import commands, predicates, runs, state, terminal, tree_f1
-from services.verifier.jail import Change, FileEntry, Outcome, Snapshot
+from services.verifier.families import commands, invoked, predicates, runs, state, terminal, tree_f1
+from services.verifier.jail import Change, Diff, FileEntry, Outcome, Snapshot
 from services.verifier.jail.snapshot import Layer
-from services.verifier.jail.tree import Entry, from_files
+from services.verifier.jail.tree import Entry, change, from_files
 from services.verifier.specs import SpecError
 
 JSON = '{"a": {"b/c": [1, 2.0, null, true]}, "~": "x"}'
@@ -221,11 +222,12 @@ def test_links_that_lead_out(target: str, at: str, *, out: bool) -> None:
         ({"name": "c", "argv": ["/usr/bin/python3", "/w/made.py"]}, "its own"),
         ({"name": "c", "argv": ["python3", "made.py"]}, "its own"),
         ({"name": "c", "argv": ["/t/../w/made"]}, "its own"),
-        ({"name": "c", "run": "a", "limits": {"wall_s": 0}}, "wall_s"),
-        ({"name": "c", "run": "a", "limits": {"pids": 1.5}}, "pids"),
-        ({"name": "c", "run": "a", "limits": {"gpu": 1}}, "gpu"),
+        ({"name": "c", "run": "true", "limits": {"wall_s": 0}}, "wall_s"),
+        ({"name": "c", "run": "true", "limits": {"pids": 1.5}}, "pids"),
+        ({"name": "c", "run": "true", "limits": {"gpu": 1}}, "gpu"),
         ({"name": "c", "run": "a", "start": "later"}, "start"),
-        ({"name": "c", "run": "a\0"}, "NUL"),
+        ({"name": "c", "run": "echo a\0"}, "NUL"),
+        ({"name": "c", "run": "true", "network": 1}, "network"),
     ],
 )
 def test_a_broken_command_is_named(command: dict[str, Any], said: str) -> None:
@@ -244,9 +246,11 @@ def test_an_interpreter_with_a_trusted_script_needs_no_output() -> None:
         ["/usr/bin/python3", "-I", "/t/c.py"],
         ["/bin/sh", "/t/c.sh"],
         ["cmp", "a", "/t/b"],
-        ["sh", "-c", "x"],
+        ["sh", "-c", "test -e x"],
     ):
-        commands.check_commands([{"name": "c", "argv": argv}], "commands")
+        commands.check_commands(
+            [{"name": "c", "argv": argv}], "commands", {"c.py": "pass", "c.sh": "test -e /w/a"}
+        )
 
 
 @pytest.mark.parametrize(
@@ -270,6 +274,34 @@ def test_an_interpreter_with_a_trusted_script_needs_no_output() -> None:
         "python3 -m pytest -q",
         "pytest",
         ". ./made",
+        "sh -c ./prog",
+        "nohup ./prog",
+        "setsid ./prog",
+        "stdbuf -oL ./prog",
+        "echo 1 | xargs ./prog",
+        "find . -name prog -exec {} ;",
+        "PATH=/w:$PATH; prog",
+        "PATH=/w:$PATH cat",
+        "LD_PRELOAD=/w/a.so cat a",
+        "eval $(cat prog)",
+        "while read l; do ./prog; done < in",
+        "case x in x) ./prog;; esac",
+        "gcc -o p p.c && ./p",
+        "cargo test",
+        "go test ./...",
+        "ctest",
+        "node --test",
+        "java -jar x.jar",
+        "lua x.lua",
+        "gdb -x x",
+        "sqlite3 db < x.sql",
+        "/lib64/ld-linux-x86-64.so.2 ./prog",
+        "git -C /w status --porcelain",
+        "sort --compress-program=./prog in",
+        'test "$(echo "$(./made)")" = 3',
+        "test `./made` = 3",
+        "cat <(./made)",
+        "cat() { ./made; }; cat a",
     ],
 )
 def test_a_shell_text_that_runs_what_the_answer_wrote_must_compare_output(run: str) -> None:
@@ -291,10 +323,124 @@ def test_a_shell_text_that_runs_what_the_answer_wrote_must_compare_output(run: s
         "grep -q 'a; ./b' in",
         "/usr/bin/diff a b",
         'test "$(cat a/b)" = 1',
-        "git -C /w status --porcelain",
+        "sh /t/look.sh && cmp a /t/want 2>&1",
         "! test -e /w/ran",
         "for f in a b; do test -e $f; done",
     ],
 )  # fmt: skip
 def test_a_shell_text_of_the_systems_programs_needs_no_output(run: str) -> None:
-    terminal.check_spec({"files": {}, "commands": [{"name": "c", "run": run}]}, {})
+    trusted = {"check.py": "import json", "look.sh": "#!/bin/sh\ntest -e a && cat a\n"}
+    terminal.check_spec({"files": {}, "trusted": trusted, "commands": [{"name": "c", "run": run}]}, {})
+
+
+TRUSTED = {
+    "check.py": "import subprocess\nsubprocess.run(['/w/prog'])\n",
+    "look.sh": "cmp /w/a /t/want\n",
+    "run.sh": "/w/prog\n",
+}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        "./prog < /t/want",
+        "./prog | cmp - /t/want",
+        "cd sub && python3 /t/check.py",
+        "sh /t/run.sh",
+        "PYTHONPATH=/w python3 /t/check.py",
+        "./prog //t/want",
+        "./prog ../t/want",
+        "./prog /w/../t/want",
+        "./prog $(cat /t/want)",
+    ],
+)
+def test_a_command_that_runs_what_the_answer_wrote_may_not_name_the_trusted_files(run: str) -> None:
+    with pytest.raises(SpecError, match="names /t"):
+        commands.check_commands([{"name": "c", "run": run, "stdout": "1"}], "commands", TRUSTED)
+
+
+@pytest.mark.parametrize(
+    ("argv", "kind"),
+    [
+        (["/usr/bin/python3", "-I", "/t/check.py", "a b"], "check"),
+        (["python3.11", "-c", "import json"], "check"),
+        (["/usr/bin/python3", "/t/missing.py"], "run"),
+        (["/w/python3", "/t/check.py"], "run"),
+        (["python3", "-X", "importtime", "/t/check.py"], "run"),
+        (["python3", "-m", "pytest"], "run"),
+        (["/bin/sh", "/t/look.sh"], "read"),
+        (["/bin/sh", "/t/run.sh"], "run"),
+        (["/w/cat", "a"], "run"),
+    ],
+)
+def test_three_kinds_of_commands(argv: list[str], kind: str) -> None:
+    assert invoked.kind({"argv": argv}, TRUSTED) == kind
+
+
+def test_only_a_check_is_sealed_and_a_run_has_no_trusted_files(
+    limits: Any, scripted: Any, exited: Any
+) -> None:
+    own: list[dict[str, Any]] = [
+        {"name": "check", "run": "python3 -I /t/check.py 'a b'"},
+        {"name": "read", "run": "cmp a /t/want", "network": True},
+        {"name": "run", "run": "./prog", "stdout": "1"},
+    ]
+    commands.check_commands(own, "commands", TRUSTED)
+    jail = scripted(exited(), exited(), exited())
+    commands.run(own, {}, TRUSTED, limits, jail)
+    check, read, run = jail.jobs
+    assert check.argv == ("python3", "-I", "/t/.temper.check.py", "/t/check.py", "a b")
+    assert [(job.sealed, job.report) for job in jail.jobs] == [(True, True), (False, False), (False, False)]
+    assert (set(read.trusted), run.trusted) == (set(TRUSTED), {})
+    assert [job.offline for job in jail.jobs] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os; os.system('/w/prog')",
+        "import os; os.execv('/w/prog', ['x'])",
+        "exec(open('/w/a.py').read())",
+        "import runpy",
+        "from multiprocessing import Process",
+        "import pickle",
+        "def f(:",
+    ],
+)
+def test_a_check_that_cannot_be_kept_apart_is_refused(text: str) -> None:
+    with pytest.raises(SpecError, match="the check"):
+        commands.check_commands([{"name": "c", "run": "python3 /t/c.py"}], "commands", {"c.py": text})
+
+
+def test_names_that_are_shown_alike_are_kept_apart(exited: Any) -> None:
+    odd, plain = change(b"a\xff", Entry("file", 0o644, 1, "1" * 64, b"")), "a\\xff"
+    assert (odd.path, odd.key) == (plain, "a\udcff")
+    outcome = dataclasses.replace(exited(), diff=Diff(created=(odd,)))
+    final = state.after(BEFORE, outcome)
+    assert not predicates.holds({"kind": "exists", "path": plain}, final)
+    assert predicates.holds({"kind": "absent", "path": plain}, final)
+    assert state.touched(outcome) == ["a\udcff"]
+    assert state.shown("a\udcff") == plain
+    both = Snapshot(
+        (
+            Layer(
+                {
+                    b"a\xff": Entry("file", 0o644, 1, "1" * 64, b"x"),
+                    b"a\\xff": Entry("dir", 0o755, 0, "", b""),
+                }
+            ),
+        )
+    )
+    standing = state.standing(both)
+    assert {path: each.type for path, each in standing.entries.items()} == {"a\udcff": "file", plain: "dir"}
+    assert (standing.read(plain), standing.read("a\udcff")) == (None, b"x")
+
+
+def test_a_command_that_the_memory_limit_stopped_did_no_work(
+    make_task: Any, limits: Any, scripted: Any, exited: Any
+) -> None:
+    spec = {"files": {}, "checks": [{"kind": "exists", "path": "b"}]}
+    done = exited({"b": ""})
+    for cause, score in (("exit", 1.0), ("memory", 0.0)):
+        jail = scripted(dataclasses.replace(done, cause=cause))
+        assert terminal.verify(make_task(spec), {}, limits, b"x", jail).score == score
