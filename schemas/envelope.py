@@ -8,6 +8,8 @@ import msgspec
 
 from schemas.base import Event
 from schemas.events import REGISTRY
+from schemas.plain import fault, uncountable
+from schemas.tasks import TaskSubmitted
 
 ContentType = Literal["application/json", "application/msgpack"]
 JSON: Final = "application/json"
@@ -116,4 +118,10 @@ def open_envelope(envelope: Envelope, content_type: ContentType) -> Event:
         event: Event = decoder.decode(envelope.data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"{envelope.type} version {envelope.version}: {error}") from error
+    # What others will have to count with and to write again, in any encoding, is looked at before anything is decided on it.
+    said = uncountable(event)
+    if isinstance(event, TaskSubmitted):
+        said = said or fault(event.task.spec, "task.spec")
+    if said:
+        raise DecodeError(f"{envelope.type} version {envelope.version}: {said}")
     return event

@@ -83,7 +83,7 @@ class Scheduler(Section, frozen=True, kw_only=True):
     snapshot_s: Seconds = 300.0
     """Seconds between two snapshots in the blob store."""
     snapshots: Annotated[int, Meta(ge=1, le=100)] = 2
-    """Snapshots a shard keeps; the log is kept from the oldest of them on."""
+    """Snapshots a shard keeps, older ones are removed from the blob store; the log is kept from the oldest of them on."""
     log_days: Annotated[float, Meta(ge=0.0)] = 30.0
     """Days that the log is kept even where no snapshot needs it any more."""
     mix: Literal["weights", "variance"] = "weights"

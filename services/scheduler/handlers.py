@@ -100,7 +100,8 @@ def first_stages(task: Task, count: int) -> Task:
     stages = task.spec["stages"]
     if count >= len(stages):
         return task  # a new draw may have fewer than its parent had
-    names = ", ".join(str(stage.get("name", number)) for number, stage in enumerate(stages[:count], 1))
+    named = [stage.get("name") if isinstance(stage, dict) else None for stage in stages[:count]]
+    names = ", ".join(str(number if name is None else name) for number, name in enumerate(named, 1))
     return msgspec.structs.replace(
         task,
         prompt=f"{task.prompt}\nOnly the first {count} of the {len(stages)} stages: {names}.",

@@ -1,0 +1,89 @@
+"""What may stand in fields that are open to their writer. Invariant: every encoding carries it, and carries it back unchanged."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+LARGEST = (1 << 64) - 1
+SMALLEST = -(1 << 63)
+DEEPEST = 64
+
+
+def fault(value: Any, where: str, depth: int = DEEPEST) -> str:
+    """Why `value`, which stands at `where`, is no plain data; "" if it is.
+
+    Plain are null, bool, integers of 64 bits, finite numbers, text, lists, and objects with text as keys.
+    """
+    kind = type(value)
+    if value is None or kind is bool or kind is str:
+        return ""
+    if kind is int:
+        fits = SMALLEST <= value <= LARGEST
+        return "" if fits else f"{where} is an integer of more than 64 bits; write it as text"
+    if kind is float:
+        fits = math.isfinite(value)
+        return (
+            "" if fits else f"{where} is {value}, which JSON does not have; leave it out or write it as text"
+        )
+    if kind is not list and kind is not dict:
+        return f"{where} is of type {kind.__name__}, which JSON does not have"
+    if depth == 0:
+        return f"{where} lies more than {DEEPEST} levels deep"
+    if kind is list:
+        found = (fault(item, f"{where}[{number}]", depth - 1) for number, item in enumerate(value))
+        return next(filter(None, found), "")
+    return next(filter(None, (_pair(key, item, where, depth) for key, item in value.items())), "")
+
+
+def _pair(key: Any, item: Any, where: str, depth: int) -> str:
+    if type(key) is not str:
+        return f"{where} has a key of type {type(key).__name__}; keys are text"
+    return fault(item, f"{where}.{key if key.isidentifier() else repr(key)}"[:200], depth - 1)
+
+
+COUNTABLE = 1 << 53
+"""Whole numbers up to here are exact in every language's JSON; sums and products of a few still fit in 64 bits."""
+
+
+@cache
+def whole_fields(cls: type[msgspec.Struct]) -> tuple[tuple[str, ...], ...]:
+    """Paths of the whole numbers of an event: names of fields, `*` for each item of a list of structs."""
+    found: list[tuple[str, ...]] = []
+
+    def look(kind: inspect.Type, path: tuple[str, ...]) -> None:
+        if isinstance(kind, inspect.IntType):
+            if kind.le is None or kind.ge is None:
+                found.append(path)
+        elif isinstance(kind, inspect.StructType):
+            for field in kind.fields:
+                look(field.type, (*path, field.name))
+        elif isinstance(kind, inspect.UnionType):
+            for each in kind.types:
+                look(each, path)
+        elif isinstance(kind, inspect.VarTupleType | inspect.ListType) and isinstance(
+            kind.item_type, inspect.StructType
+        ):
+            look(kind.item_type, (*path, "*"))
+
+    look(inspect.type_info(cls), ())
+    return tuple(dict.fromkeys(found))
+
+
+def uncountable(event: msgspec.Struct) -> str:
+    """Which whole number of an event is beyond COUNTABLE; "" if none is. Lists of bare numbers are not looked at."""
+    for path in whole_fields(type(event)):
+        values: list[Any] = [event]
+        for name in path:
+            if name == "*":
+                values = [item for value in values if value for item in value]
+            else:
+                values = [getattr(value, name, None) for value in values]
+        for value in values:
+            if type(value) is int and not -COUNTABLE <= value <= COUNTABLE:
+                return f"{'.'.join(path)} is {value:.3e}; whole numbers go to 2^53"
+    return ""
