@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -76,6 +78,29 @@ def whole_fields(cls: type[msgspec.Struct]) -> tuple[tuple[str, ...], ...]:
 
 def uncountable(event: msgspec.Struct) -> str:
     """Which whole number of an event is beyond COUNTABLE; "" if none is. Lists of bare numbers are not looked at."""
+    direct, deeper = _reading(type(event))
+    for value in direct(event):
+        if value.__class__ is int and not -COUNTABLE <= value <= COUNTABLE:
+            return _named(event)
+    return _named(event) if deeper else ""
+
+
+@cache
+def _reading(cls: type[msgspec.Struct]) -> tuple[Callable[[Any], tuple[Any, ...]], bool]:
+    """What reads the whole numbers of an event itself, all in one, and whether there are others in what it is made of.
+
+    Every record of the log comes by here, and looking path by path would cost as much as decoding it.
+    """
+    paths = whole_fields(cls)
+    names = [path[0] for path in paths if len(path) == 1]
+    deeper = len(names) < len(paths)
+    if not names:
+        return (lambda _: ()), deeper
+    get = attrgetter(*names)
+    return (get if len(names) > 1 else lambda event: (get(event),)), deeper
+
+
+def _named(event: msgspec.Struct) -> str:
     for path in whole_fields(type(event)):
         values: list[Any] = [event]
         for name in path:
