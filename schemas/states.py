@@ -25,6 +25,8 @@ State = Literal[
 ]
 TERMINAL: frozenset[State] = frozenset({"succeeded", "failed", "degraded", "dead", "cancelled", "rejected"})
 """`rejected`: never admitted (unknown domain, conflicting idempotency key); counts as submitted and ended."""
+UNDER_WAY: frozenset[State] = frozenset({"leased", "running", "verifying"})
+"""States in which an attempt is under way."""
 
 Cause = Literal[
     "",

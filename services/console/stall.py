@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from schemas.cards import Card
+from schemas.states import UNDER_WAY
 
 STALLED_S = 900.0
 """A step that takes longer than this, with no attempt under way, ends the run with a line."""
-UNDER_WAY = frozenset({"leased", "running", "verifying"})
 
 
 def patience_s(states: Iterable[str], cards: Mapping[str, Card]) -> float:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from schemas.heartbeats import Released
 from schemas.ids import trajectory_id
 from schemas.rewards import StageVerified, TrajectoryVerified
+from schemas.states import UNDER_WAY
 from schemas.verdicts import Verdict, clip, usable
 from services.scheduler import blame, mix
 from services.scheduler.effects import Effect
@@ -19,7 +20,7 @@ from services.scheduler.estimates import observe
 from services.scheduler.failures import Fault, missed, passed, unmeasured
 from services.scheduler.moves import conclude, free_slot, revoke, take
 from services.scheduler.policies import Policies
-from services.scheduler.records import ACTIVE, HELD, Progress, Result, TaskEntry, Worker
+from services.scheduler.records import HELD, Progress, Result, TaskEntry, Worker
 from services.scheduler.state import State
 
 
@@ -29,7 +30,7 @@ def verified(state: State, policies: Policies, event: TrajectoryVerified, now: f
     if entry is None:
         state.count("verdict_of_ended_task" if event.task_id in state.ended else "verdict_of_unknown_task")
         return []
-    if entry.state not in ACTIVE or event.lease_id != entry.lease_id or event.attempt != entry.attempt:
+    if entry.state not in UNDER_WAY or event.lease_id != entry.lease_id or event.attempt != entry.attempt:
         state.count("verdict_of_other_attempt")
         return []
     if not 0 <= event.index < entry.group_size:
@@ -75,7 +76,7 @@ def advanced(state: State, policies: Policies, event: StageVerified, now: float)
         state.count("stage_of_ended_task" if event.task_id in state.ended else "stage_of_unknown_task")
         return []
     index = _index(entry, event)
-    if entry.state not in ACTIVE or event.attempt != entry.attempt or index is None:
+    if entry.state not in UNDER_WAY or event.attempt != entry.attempt or index is None:
         state.count("stage_of_other_attempt")
         return []
     known = {part.index: part for part in entry.progress}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from services.scheduler.records import ACTIVE, HELD, TaskEntry
+from schemas.states import UNDER_WAY
+from services.scheduler.records import HELD, TaskEntry
 from services.scheduler.state import State
 
 
@@ -33,7 +34,12 @@ def _tasks(state: State) -> list[str]:
 def _entry(state: State, entry: TaskEntry) -> list[str]:
     found: list[str] = []
     number = (
-        entry.failures + entry.losses + entry.timeouts + entry.drains + entry.spared + (entry.state in ACTIVE)
+        entry.failures
+        + entry.losses
+        + entry.timeouts
+        + entry.drains
+        + entry.spared
+        + (entry.state in UNDER_WAY)
     )
     if entry.attempt != number:
         found.append(
@@ -57,8 +63,8 @@ def _entry(state: State, entry: TaskEntry) -> list[str]:
 def _indexes(state: State) -> list[str]:
     entries = state.live.values()
     held = {entry.lease_id for entry in entries if entry.state in HELD}
-    active = {entry.lease_id for entry in entries if entry.state in ACTIVE}
-    train = {entry.id for entry in entries if entry.state in ACTIVE and entry.purpose == "train"}
+    active = {entry.lease_id for entry in entries if entry.state in UNDER_WAY}
+    train = {entry.id for entry in entries if entry.state in UNDER_WAY and entry.purpose == "train"}
     ready = sum(entry.state == "ready" for entry in entries)
     waiting = sum(lane.ready for lanes in state.lanes.values() for lane in lanes.values())
     found: list[str] = []
@@ -74,7 +80,7 @@ def _indexes(state: State) -> list[str]:
     phases = Counter(entry.state for entry in entries)
     if {phase: count for phase, count in state.phases.items() if count} != phases:
         found.append(f"live tasks by state are counted as {state.phases}, there are {dict(phases)}")
-    members = sum(entry.group_size for entry in entries if entry.state in ACTIVE)
+    members = sum(entry.group_size for entry in entries if entry.state in UNDER_WAY)
     if state.members != members:
         found.append(f"{state.members} samples are counted as under way, {members} are")
     if set(state.leases) != active:

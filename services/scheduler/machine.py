@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from schemas.states import TERMINAL
+from schemas.states import TERMINAL, UNDER_WAY
 from schemas.states import State as Phase
 
 Happening = Literal[
@@ -31,7 +31,6 @@ Happening = Literal[
 PHASES: tuple[Phase, ...] = get_args(Phase)
 LIVE: tuple[Phase, ...] = tuple(phase for phase in PHASES if phase not in TERMINAL)
 HAPPENINGS: tuple[Happening, ...] = get_args(Happening)
-UNDER_WAY: tuple[Phase, ...] = ("leased", "running", "verifying")
 
 TABLE: dict[tuple[Phase, Happening], Phase] = {
     ("ready", "leased"): "leased",
@@ -43,7 +42,7 @@ TABLE: dict[tuple[Phase, Happening], Phase] = {
     ("waiting", "failed"): "failed",
     ("waiting", "died"): "dead",
 }
-for _phase in UNDER_WAY:
+for _phase in (phase for phase in LIVE if phase in UNDER_WAY):
     TABLE |= {
         (_phase, "missed"): "backoff",
         (_phase, "timed_out"): "backoff",

@@ -15,8 +15,6 @@ from services.scheduler.treasury import Treasury
 
 HELD: frozenset[TaskPhase] = frozenset({"leased", "running"})
 """States in which an attempt occupies a slot."""
-ACTIVE: frozenset[TaskPhase] = frozenset({"leased", "running", "verifying"})
-"""States in which an attempt is under way."""
 WAIT_BUCKETS = 24
 """Powers of two of a millisecond that waits are told apart by; the last holds all above 70 minutes."""
 

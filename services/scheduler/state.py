@@ -12,11 +12,11 @@ import math
 import sys
 from collections.abc import Iterator
 
+from schemas.states import UNDER_WAY
 from schemas.states import State as TaskPhase
 from schemas.tasks import Purpose
 from services.scheduler.lanes import Board, Lane, Leases
 from services.scheduler.records import (
-    ACTIVE,
     HELD,
     WAIT_BUCKETS,
     Claim,
@@ -186,7 +186,7 @@ def _enter(state: State, entry: TaskEntry) -> None:
     if phase == "waiting":
         for child in entry.children:
             state.expected[child] = entry.id
-    elif phase in ACTIVE:
+    elif phase in UNDER_WAY:
         lease = entry.lease_id
         state.leases[lease] = entry.id
         state.members += entry.group_size
@@ -206,7 +206,7 @@ def _leave(state: State, entry: TaskEntry) -> None:
     elif phase == "waiting":
         for child in entry.children:
             del state.expected[child]
-    elif phase in ACTIVE:
+    elif phase in UNDER_WAY:
         lease = entry.lease_id
         del state.leases[lease]
         state.members -= entry.group_size

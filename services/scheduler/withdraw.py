@@ -5,6 +5,7 @@ It spends no budget and is never taken for a failure; what cannot be cancelled, 
 
 from __future__ import annotations
 
+from schemas.states import UNDER_WAY
 from schemas.tasks import TaskCancelled
 from schemas.verdicts import clip
 from services.scheduler.effects import Effect
@@ -12,7 +13,7 @@ from services.scheduler.intake import LONGEST_LABEL
 from services.scheduler.keys import withdraw
 from services.scheduler.moves import announce_ended, free_slot, record_end, revoke, settle, take
 from services.scheduler.policies import Policies
-from services.scheduler.records import ACTIVE, HELD, Ended, TaskEntry
+from services.scheduler.records import HELD, Ended, TaskEntry
 from services.scheduler.state import State
 
 CLOSED = 1000
@@ -49,7 +50,7 @@ def cancel(state: State, policies: Policies, event: TaskCancelled, now: float) -
         if entry.state in HELD:
             free_slot(state, policies, entry, now)
             state.evict("cancelled")
-        if entry.state in ACTIVE:
+        if entry.state in UNDER_WAY:
             effects.append(revoke(entry, "cancelled"))
         entry.cause, entry.reason = "cancelled", clip(event.reason) or "cancelled"
         effects += take(state, entry, "cancelled", now)

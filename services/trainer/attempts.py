@@ -11,11 +11,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 
-from schemas.states import State, TaskState
+from schemas.states import UNDER_WAY, TaskState
 from services.trainer.place import Place
 
-ACTIVE: frozenset[State] = frozenset({"leased", "running", "verifying"})
-"""States in which an attempt is under way."""
 REMEMBERED = 65_536
 """Tasks of which it is remembered which attempt was over; a record that comes after that many more opens a group in vain."""
 HEARD_S = 60.0
@@ -35,7 +33,7 @@ class Attempts:
     def note(self, state: TaskState, place: Place) -> None:
         """Take a state of a training task."""
         task, attempt = state.task_id, state.attempt
-        if state.state in ACTIVE:
+        if state.state in UNDER_WAY:
             self.under_way[task] = max(attempt, self.under_way.get(task, 0))
             attempt -= 1  # those before it are over, also where their own end was told together with this
         elif self.under_way.get(task, 0) <= attempt:

@@ -15,7 +15,7 @@ from schemas.checkpoints import CheckpointPublished
 from schemas.grants import CreditsGranted
 from schemas.journal import BatchFolded
 from schemas.rewards import TrajectoryVerified
-from schemas.states import TERMINAL, TaskState
+from schemas.states import TERMINAL, UNDER_WAY, TaskState
 from schemas.tasks import TaskCancelled, TaskSubmitted
 from schemas.verdicts import usable
 from services.runtime.fence import EpochFence
@@ -28,7 +28,7 @@ from services.scheduler.invariants import invariant
 from services.scheduler.journal import batch_of, ordered
 from services.scheduler.outbox import outbox
 from services.scheduler.policies import Policies
-from services.scheduler.records import ACTIVE, HELD
+from services.scheduler.records import HELD
 from services.scheduler.snapshot import snapshot
 from services.scheduler.state import State
 from tests.chaos.suite.log import Log
@@ -294,7 +294,7 @@ class Account:
                     4, f"{where}: {task.id} holds a lease that ran out at {task.due_at}, it is {now}"
                 )
         for task in state.live.values():
-            timed = entry.caught_up and (task.state in ACTIVE or task.state == "backoff")
+            timed = entry.caught_up and (task.state in UNDER_WAY or task.state == "backoff")
             if timed and not now <= task.due_at < float("inf"):
                 self._found.find(11, f"{where}: {task.id} in {task.state} times out at {task.due_at}")
         capacity: Counter[str] = Counter()
