@@ -254,9 +254,8 @@ class Pool:
                 if self.failed is not None and not self.failed.done():
                     self.failed.set_exception(Unavailable(f"no jail, no verdicts: {error}"))
                 return
-            except (
-                Exception
-            ) as error:  # a fault of ours costs this answer its verdict, never the slot its loop
+            except Exception as error:
+                # A fault of ours costs this answer its verdict, never the slot its loop.
                 log.exception("the verifier failed at an answer of %s", job.domain)
                 fault = clip(f"verifier fault: {type(error).__name__}: {error}")
                 ended = Ended(infra(fault), settled=False, fault=fault)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ NSJAIL = "nsjail"
 DEVICES = ("null", "zero", "full", "random", "urandom")
 BINDS = ("/usr", "/bin", "/lib", "/lib64")
 CAP_S = 120.0
+DIE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +116,8 @@ def finish(peer: Peer, process: subprocess.Popen[bytes]) -> list[float]:
     try:
         output, _ = process.communicate(timeout=CAP_S)
     except subprocess.TimeoutExpired as error:
-        process.kill()
-        process.communicate()
+        os.killpg(process.pid, signal.SIGKILL)  # what it started holds its output open, too
+        process.communicate(timeout=DIE_S)
         raise JailUnavailable(f"benchmark peer {peer.system} took over {CAP_S:.0f} s") from error
     if process.returncode:
         said = output.decode(errors="replace").strip() or f"status {process.returncode}"
