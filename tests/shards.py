@@ -12,12 +12,9 @@ import msgspec
 from schemas.assignments import AttemptAssigned, AttemptRevoked
 from schemas.envelope import Envelope
 from schemas.heartbeats import Released, WorkerHeartbeat
-from schemas.ids import trajectory_id
 from schemas.journal import BatchFolded, Range
-from schemas.rewards import TrajectoryVerified
 from schemas.states import TaskState
 from schemas.tasks import Task, TaskSubmitted
-from schemas.verdicts import Part, scored
 from services.runtime.wire import Record
 from services.scheduler.fold import step
 from services.scheduler.invariants import invariant
@@ -26,6 +23,7 @@ from services.scheduler.outbox import outbox
 from services.scheduler.settings import ORDER
 from services.scheduler.snapshot import restore, snapshot
 from services.scheduler.state import State
+from tests.verdicts import verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -227,7 +225,7 @@ class Fleet:
             scores = [float(self.rng.random() < chance) for _ in range(event.group_size)]
             self.taught[event.task.domain] += max(scores) > min(scores)
             for index, score in enumerate(scores):
-                self.log.write("rewards", _verdict(event, index, score), self.now)
+                self.log.write("rewards", verified(event, index, score), self.now)
         if ended or self.now - self.beat_at > 1.0:
             self.beat(*ended)
 
@@ -275,19 +273,3 @@ class Fleet:
 
     def live(self) -> int:
         return sum(len(shard.state.live) + len(shard.state.pending) for shard in self.shards)
-
-
-def _verdict(event: AttemptAssigned, index: int, score: float) -> TrajectoryVerified:
-    return TrajectoryVerified(
-        trajectory_id=trajectory_id(event.task.id, event.attempt, index),
-        task_id=event.task.id,
-        domain=event.task.domain,
-        purpose=event.task.purpose,
-        attempt=event.attempt,
-        group_id=event.group_id,
-        group_size=event.group_size,
-        index=index,
-        lease_id=event.lease_id,
-        content="c",
-        verdict=scored([Part(name="tests", weight=1.0, score=score)]),
-    )

@@ -10,14 +10,12 @@ import pytest
 
 from schemas.cards import Deadline, Timeouts
 from schemas.heartbeats import Released, WorkerHeartbeat
-from schemas.ids import trajectory_id
-from schemas.rewards import TrajectoryVerified
 from schemas.tasks import Task, TaskSubmitted
-from schemas.verdicts import Part, scored
 from services.scheduler.effects import Assign
 from services.scheduler.fold import Batch, Input, step
 from services.scheduler.policies import Policies, Policy
 from services.scheduler.state import State
+from tests.verdicts import verified
 
 if TYPE_CHECKING:
     from schemas.assignments import AttemptAssigned
@@ -83,23 +81,8 @@ class Simulation:
         heapq.heappush(self.running, (self.now + seconds, self.number, assigned))
 
     def end(self, assigned: AttemptAssigned) -> None:
-        task = assigned.task
         self.released = (Released(lease_id=assigned.lease_id, reason="finished"),)
-        self.take(
-            TrajectoryVerified(
-                trajectory_id=trajectory_id(task.id, assigned.attempt, 0),
-                task_id=task.id,
-                domain=task.domain,
-                purpose=task.purpose,
-                attempt=assigned.attempt,
-                group_id=assigned.group_id,
-                group_size=1,
-                index=0,
-                lease_id=assigned.lease_id,
-                content="c",
-                verdict=scored([Part(name="p", weight=1.0, score=1.0)]),
-            )
-        )
+        self.take(verified(assigned, 0, 1.0))
 
     def run(self) -> None:
         mean_s = (1.0 - LONG_SHARE) * SHORT_S + LONG_SHARE * LONG_S

@@ -1,4 +1,4 @@
-"""Record a log for the replay test: `python tests/replay/record_scheduler.py`, when FOLD_VERSION is raised and only then.
+"""Record a log for the replay test: `python -m tests.replay.record_scheduler`, when FOLD_VERSION is raised and only then.
 
 The log is made by a simulated sampler pool and verifier that lose, duplicate, delay and reorder; what is kept is the input
 (batches with their times and events) and the digest of the state that the fold made of it.
@@ -28,12 +28,13 @@ from schemas.tasks import (
     TaskCancelled,
     TaskSubmitted,
 )
-from schemas.verdicts import Part, StageResult, infra, scored
+from schemas.verdicts import StageResult, infra
 from services.scheduler.effects import Assign, Derive, Effect
 from services.scheduler.fold import Batch, Input, step
 from services.scheduler.policies import Policies, Policy
 from services.scheduler.snapshot import FOLD_VERSION, state_digest
 from services.scheduler.state import State
+from tests.verdicts import verified
 
 HERE = Path(__file__).parent / "data"
 TABLE = Policies(
@@ -194,22 +195,8 @@ class World:
         )
 
     def _verdict(self, effect: Assign, index: int, *, lost: bool) -> TrajectoryVerified:
-        event = effect.event
         score = self.rng.choice([0.0, 0.0, 0.25, 1.0])
-        verdict = infra("lost") if lost else scored([Part(name="tests", weight=1.0, score=score)])
-        return TrajectoryVerified(
-            trajectory_id=trajectory_id(event.task.id, event.attempt, index),
-            task_id=event.task.id,
-            domain=event.task.domain,
-            purpose=event.task.purpose,
-            attempt=event.attempt,
-            group_id=event.group_id,
-            group_size=event.group_size,
-            index=index,
-            lease_id=event.lease_id,
-            content="c",
-            verdict=verdict,
-        )
+        return verified(effect.event, index, infra("lost") if lost else score)
 
 
 def record(seed: int = 9, turns: int = 240) -> Recording:

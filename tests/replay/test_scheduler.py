@@ -35,7 +35,7 @@ def recording(recorder: Any) -> Any:
 
 
 def test_the_recorded_log_gives_the_recorded_state_and_effects(recorder: Any, recording: Any) -> None:
-    assert recording.fold == FOLD_VERSION, "record the log anew: python tests/replay/record_scheduler.py"
+    assert recording.fold == FOLD_VERSION, "record the log anew: python -m tests.replay.record_scheduler"
     assert recording.policies == recorder.TABLE.digest()
     state, effects = recorder.fold_all([recorder.recall(batch) for batch in recording.batches])
     assert state_digest(state) == recording.state

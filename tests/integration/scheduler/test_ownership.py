@@ -17,17 +17,15 @@ import pytest
 
 from schemas.assignments import AttemptAssigned
 from schemas.heartbeats import Released, WorkerHeartbeat
-from schemas.ids import trajectory_id
-from schemas.rewards import TrajectoryVerified
 from schemas.run import Domains, RunConfig, Sampler, Training
 from schemas.run import Scheduler as SchedulerSection
 from schemas.states import TERMINAL, TaskState
 from schemas.tasks import Task, TaskSubmitted
-from schemas.verdicts import Part, scored
 from services.runtime import topics
 from services.runtime.fence import EpochFence
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.reader import LogReader
+from tests.verdicts import verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -191,22 +189,7 @@ class World:
         events = []
         for lease in done:
             _, assigned = self.open.pop(lease)
-            events += [
-                TrajectoryVerified(
-                    trajectory_id=trajectory_id(assigned.task.id, assigned.attempt, index),
-                    task_id=assigned.task.id,
-                    domain=assigned.task.domain,
-                    purpose=assigned.task.purpose,
-                    attempt=assigned.attempt,
-                    group_id=assigned.group_id,
-                    group_size=assigned.group_size,
-                    index=index,
-                    lease_id=lease,
-                    content="c",
-                    verdict=scored([Part(name="p", weight=1.0, score=1.0)]),
-                )
-                for index in range(assigned.group_size)
-            ]
+            events += [verified(assigned, index, 1.0) for index in range(assigned.group_size)]
         if done:
             await self.producer.emit(*(Outgoing("rewards", event, event.group_id) for event in events))
         if done or now - self.beat_at > 0.3:

@@ -17,14 +17,11 @@ import redis as redis_client
 
 from schemas.assignments import AttemptAssigned
 from schemas.heartbeats import Released, WorkerHeartbeat
-from schemas.ids import trajectory_id
 from schemas.journal import BatchFolded
-from schemas.rewards import TrajectoryVerified
 from schemas.run import Domains, RunConfig, Sampler, Training
 from schemas.run import Scheduler as SchedulerSection
 from schemas.states import TERMINAL, TaskState
 from schemas.tasks import Task, TaskCancelled, TaskSubmitted
-from schemas.verdicts import Part, scored
 from services.runtime import topics
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.reader import LogReader
@@ -34,6 +31,7 @@ from services.scheduler.recovery import Recovery
 from services.scheduler.settings import INPUTS, redis_key
 from services.scheduler.snapshot import snapshot
 from services.scheduler.store import Fenced, Store
+from tests.verdicts import verified
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -166,23 +164,8 @@ class World:
         await self.producer.emit(*events)
 
     async def answer(self, assigned: AttemptAssigned) -> None:
-        verdict = scored([Part(name="p", weight=1.0, score=1.0 if self.passes(assigned.task) else 0.0)])
-        events = [
-            TrajectoryVerified(
-                trajectory_id=trajectory_id(assigned.task.id, assigned.attempt, index),
-                task_id=assigned.task.id,
-                domain=assigned.task.domain,
-                purpose=assigned.task.purpose,
-                attempt=assigned.attempt,
-                group_id=assigned.group_id,
-                group_size=assigned.group_size,
-                index=index,
-                lease_id=assigned.lease_id,
-                content="c",
-                verdict=verdict,
-            )
-            for index in range(assigned.group_size)
-        ]
+        score = float(self.passes(assigned.task))
+        events = [verified(assigned, index, score) for index in range(assigned.group_size)]
         self.released.append(Released(lease_id=assigned.lease_id, reason="finished"))
         await self.producer.emit(*(Outgoing("rewards", event, assigned.group_id) for event in events))
 

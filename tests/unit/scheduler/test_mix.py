@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from schemas.cards import parse_card
 from schemas.checkpoints import CheckpointPublished
 from schemas.heartbeats import Released, WorkerHeartbeat
-from schemas.ids import trajectory_id
-from schemas.rewards import TrajectoryVerified
 from schemas.tasks import PolicyRef, Task, TaskSubmitted
-from schemas.verdicts import Part, scored
 from services.runtime.settings import SettingsError, resolve
 from services.scheduler import mix
 from services.scheduler.effects import Assign
@@ -25,6 +22,7 @@ from services.scheduler.policies import Policies, Policy, policies_of
 from services.scheduler.records import Domain, Evidence, Share
 from services.scheduler.snapshot import restore, snapshot
 from services.scheduler.state import State
+from tests.verdicts import verified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,22 +101,7 @@ class World:
         beat = WorkerHeartbeat(worker="w", service="sampler", pool="standard", slots=32, released=released)
         fold(self.state, self.policies, beat, self.now)
         for index, score in enumerate(passes):
-            fold(self.state, self.policies, self.verdict(event, index, score), self.now)
-
-    def verdict(self, event: Any, index: int, score: float) -> TrajectoryVerified:
-        return TrajectoryVerified(
-            trajectory_id=trajectory_id(event.task.id, event.attempt, index),
-            task_id=event.task.id,
-            domain=event.task.domain,
-            purpose="train",
-            attempt=event.attempt,
-            group_id=event.group_id,
-            group_size=event.group_size,
-            index=index,
-            lease_id=event.lease_id,
-            content="c",
-            verdict=scored([Part(name="tests", weight=1.0, score=score)]),
-        )
+            fold(self.state, self.policies, verified(event, index, score), self.now)
 
     def checkpoint(self, version: int) -> None:
         policy = PolicyRef(version=version, uri="v", digest="d")
