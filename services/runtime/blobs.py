@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from urllib.parse import quote
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -39,6 +40,43 @@ class Blobs:
         self._local = isinstance(self._fs, LocalFileSystem)
         self._root = str(root).rstrip("/")
         self._url = str(Path(root).resolve()) if self._local else self._fs.unstrip_protocol(self._root)
+
+    def under(self, *names: str) -> Blobs:
+        """A store of its own below this one, whose blobs are listed and removed apart from all others."""
+        return Blobs("/".join((self._url, *(quote(name, safe="") or "_" for name in names))))
+
+    def listed(self) -> dict[str, float]:
+        """Digest -> when it was written (seconds since the epoch) of every blob of this store, and of none below it.
+
+        Raises:
+            BlobError: the store cannot be asked.
+        """
+        found: dict[str, float] = {}
+        try:
+            for path, facts in self._fs.glob(f"{self._root}/??/*", detail=True).items():
+                name = str(path).rpartition("/")[2]
+                if len(name) != DIGEST_DIGITS or facts.get("type") != "file":
+                    continue
+                try:
+                    found[name] = float(self._fs.modified(path).timestamp())
+                except FileNotFoundError:
+                    continue  # somebody else has removed it
+        except OSError as error:
+            raise BlobError(f"blob store {self._url}: cannot be listed: {error}") from error
+        return found
+
+    def remove(self, name: str) -> None:
+        """Remove the payload of that digest; nothing where there is none.
+
+        Raises:
+            BlobError: the store does not do it.
+        """
+        try:
+            self._fs.rm_file(self._path(name))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise BlobError(f"blob store {self._url}: {name} cannot be removed: {error}") from error
 
     def put(self, data: bytes) -> BlobRef:
         """Store `data`, and return where it is; storing the same again changes nothing, and mends a damaged blob.

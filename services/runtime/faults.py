@@ -23,6 +23,7 @@ POINTS: tuple[str, ...] = (
     "scheduler:after-effects",
     "scheduler:before-redis",
     "scheduler:after-redis",
+    "scheduler:before-tidy",
     "sampler:after-lease",
     "sampler:mid-generation",
     "consumer:before-commit",

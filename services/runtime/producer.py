@@ -82,6 +82,11 @@ class Producer:
         self.sent = 0
         self.rebuilt = 0
 
+    @property
+    def prefix(self) -> str:
+        """Of topic names."""
+        return self._prefix
+
     async def start(self) -> None:
         """Connect.
 

@@ -98,17 +98,26 @@ async def check(process: Process, shards: int) -> None:
     """
     from schemas.topics import all_topics
 
-    names = {topic.name for topic in all_topics()} & {*inputs(shards), JOURNAL}
-    declared = {
+    read = {*inputs(shards), JOURNAL}
+    # Their dead letters, too: without a place for these, the first record that cannot be read would end the scheduler.
+    names = read | {f"{name}.dlq" for name in read}
+    wanted = {
         process.prefix + topic.name: topic for topic in all_topics(shards=shards) if topic.name in names
     }
-    counts = await partition_counts(process.kafka, declared)
+    declared = {name: topic for name, topic in wanted.items() if topic.name in read}
+    counts = await partition_counts(process.kafka, wanted)
     have = counts[process.prefix + JOURNAL]
     if have < shards:
         raise TopicError(
             f"topic {process.prefix}{JOURNAL} has {have} partitions, scheduler.shards is {shards}; make the topics with "
             f"`temper topics create --shards {shards}` before anything is written, or add partitions to it"
         )
+    for name, topic in sorted(declared.items()):
+        if counts[name] < topic.partitions:
+            raise TopicError(
+                f"topic {name} has {counts[name]} partitions, {topic.partitions} are declared; add partitions to it while no "
+                "service runs, or use another TEMPER_PREFIX"
+            )
     async with admin(process.kafka) as client:
         for line in await retention.unguarded(client, declared):
             raise TopicError(line)

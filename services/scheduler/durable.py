@@ -2,8 +2,9 @@
 
 The state is written in portions between turns, each as it is then; at the end, in one go, all that changed since the beginning
 and the header: a later part wins over an earlier one, so together they are the state of that last moment. Parts are
-content-addressed and compressed; the event that names them goes to the `snapshots` topic. So a lost Redis costs the tail only,
-and what lies before the oldest kept snapshot of every shard may be deleted from the log.
+content-addressed and compressed, and carry a mark that no other snapshot has, so none is shared; the event that names them
+goes to the `snapshots` topic. So a lost Redis costs the tail only, and what lies before the oldest kept snapshot of every
+shard may be deleted from the log. Snapshots beyond the newest ones are removed (see `cellar`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Iterable
 from itertools import batched, chain
 from typing import TYPE_CHECKING
@@ -26,6 +28,7 @@ from services.runtime.errors import Unavailable
 from services.runtime.producer import Outgoing, Producer
 from services.runtime.reader import LogReader
 from services.runtime.settings import Process
+from services.scheduler.cellar import Manifest, manifest_of, store_of, tidy
 from services.scheduler.policies import Policies
 from services.scheduler.settings import SNAPSHOTS
 from services.scheduler.snapshot import FOLD_VERSION, encode_fields, encode_meta, names_of_keys
@@ -38,20 +41,13 @@ PART = 20_000
 """Fields in one part."""
 SLICE = 1000
 """Fields that are encoded in one go, between two turns."""
+MARK = ""
+"""Name of the field in every part that makes the part one of its snapshot alone."""
 READ_S = 60.0
 TRIES = 3
 log = logging.getLogger(__name__)
 _encoder = msgspec.msgpack.Encoder()
 _parts = msgspec.msgpack.Decoder(dict[str, bytes | None])
-
-
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of one snapshot, oldest first."""
-
-    parts: tuple[BlobRef, ...]
-
-
-_manifests = msgspec.json.Decoder(Manifest)
 
 
 class Durable:
@@ -60,25 +56,48 @@ class Durable:
     def __init__(
         self, blobs: Blobs, producer: Producer, policies: Policies, projection: Projection, turns: Turns
     ) -> None:
-        self._blobs, self._producer, self._policies = blobs, producer, policies
+        self._blobs = store_of(blobs, producer.prefix, policies.shard)
+        self._producer, self._policies = producer, policies
         self._projection, self._turns = projection, turns
-        self._written: list[SnapshotStored] = []
+        self._mark = b""
+        """In every part of the snapshot that is being written."""
 
-    async def run(self, every_s: float, kept: int) -> None:
-        """Write one every so often, while there is something new. A store that fails is tried again the next time."""
+    async def run(self, every_s: float, kept: int, kafka: str) -> None:
+        """Write one every so often, while there is something new, and remove those beyond the newest `kept`.
+
+        A store that fails is tried again the next time.
+        """
         seq = self._turns.state.meta.seq
         while True:
             await asyncio.sleep(every_s)
             if self._turns.state.meta.seq == seq:
                 continue
             try:
-                stored = await self.write()
+                written = await self.write()
             except Unavailable as error:
                 log.warning("no snapshot was written (%s); the log is kept, trying again", error)
                 continue
-            seq = stored.seq
-            self._written.append(stored)
-            del self._written[: -max(1, kept)]
+            seq = written.seq
+            try:
+                gone = await self.tidy(kept, kafka)
+            except Unavailable as error:
+                log.warning("old snapshots were not removed (%s); trying again after the next one", error)
+            else:
+                if gone:
+                    log.info("shard %d: %d blobs of old snapshots removed", self._policies.shard, gone)
+
+    async def tidy(self, kept: int, kafka: str) -> int:
+        """Remove the snapshots of this shard beyond the newest `kept`; returns how many blobs went.
+
+        Raises:
+            Unavailable: the broker or the store does not answer.
+        """
+        mine = [
+            event
+            for event in await stored(kafka, self._producer.prefix)
+            if event.shard == self._policies.shard
+        ]
+        return await asyncio.to_thread(tidy, self._blobs, mine, max(1, kept))
 
     async def write(self) -> SnapshotStored:
         """Write a snapshot and announce it.
@@ -87,6 +106,7 @@ class Durable:
             Unavailable: the blob store or the broker does not take it.
         """
         started = time.monotonic()
+        self._mark = uuid.uuid4().bytes
         changed: set[str] = set()
         self._projection.watchers.append(changed)
         try:
@@ -149,7 +169,7 @@ class Durable:
         return refs, records, size
 
     async def _store(self, fields: dict[str, bytes | None]) -> BlobRef:
-        return await asyncio.to_thread(_put, self._blobs, fields)
+        return await asyncio.to_thread(_put, self._blobs, fields | {MARK: self._mark})
 
 
 def _put(blobs: Blobs, fields: dict[str, bytes | None]) -> BlobRef:
@@ -196,7 +216,10 @@ async def newest(process: Process, policies: Policies, blobs: Blobs) -> dict[str
             )
             continue
         try:
-            return await asyncio.to_thread(load, blobs, event)
+            own = store_of(blobs, process.prefix, policies.shard)
+            if await asyncio.to_thread(own.find, event.manifest.digest) is None:
+                own = blobs  # written by an earlier version, which kept them among all other payloads
+            return await asyncio.to_thread(load, own, event)
         except (BlobError, msgspec.MsgspecError) as error:
             log.warning("the snapshot at seq %d cannot be used: %s", event.seq, error)
     return {}
@@ -210,13 +233,13 @@ def load(blobs: Blobs, event: SnapshotStored) -> dict[str, bytes]:
         MsgspecError: a part is no part.
     """
     fields: dict[str, bytes | None] = {}
-    for ref in _manifests.decode(blobs.get(event.manifest)).parts:
+    for ref in manifest_of(blobs, event).parts:
         try:
             raw = bytes(cramjam.zstd.decompress(blobs.get(ref)))
         except cramjam.DecompressionError as error:
             raise BlobError(f"blob {ref.uri}: cannot be unpacked: {error}") from error
         fields.update(_parts.decode(raw))
-    found = {name: value for name, value in fields.items() if value is not None}
+    found = {name: value for name, value in fields.items() if value is not None and name != MARK}
     return found | {
         "epoch": str(event.epoch).encode(),
         "mark": f"{event.epoch}:{event.seq}".encode(),

@@ -26,7 +26,7 @@ _WORDS: tuple[tuple[str, str], ...] = (
     ("NOAUTH", "TEMPER_REDIS must name a user and a password"),
     ("WRONGPASS", "the user or the password in TEMPER_REDIS is wrong"),
     ("NOPERM", f"give its user these rights: {_RIGHTS}"),
-    ("can't run this command", f"give its user these rights: {_RIGHTS}"),
+    ("has no permissions", f"give its user these rights: {_RIGHTS}"),
     (
         "unknown command",
         "it lacks or hides a command: Redis 4 or newer, or Valkey, with EVAL, EVALSHA and SCRIPT is needed",

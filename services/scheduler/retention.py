@@ -19,10 +19,12 @@ from aiokafka.structs import TopicPartition
 from schemas.snapshots import SnapshotStored
 from schemas.topics import DAY_MS
 from services.runtime import retention
+from services.runtime.blobs import Blobs
 from services.runtime.closing import close
 from services.runtime.errors import Unavailable
 from services.runtime.settings import Process
 from services.runtime.topics import admin
+from services.scheduler.cellar import store_of, whole
 from services.scheduler.durable import stored
 from services.scheduler.policies import Policies
 from services.scheduler.settings import JOURNAL
@@ -46,7 +48,8 @@ def needed(events: Sequence[SnapshotStored], shards: int, kept: int) -> dict[str
         oldest = mine[-kept:][0] if len(mine) >= kept else None
         if oldest is None:
             return {}
-        first[f"{JOURNAL}/{shard}"] = oldest.journal
+        # The last entry before it, too: by that one a snapshot is known to be of this log.
+        first[f"{JOURNAL}/{shard}"] = max(0, oldest.journal - 1)
         for name, offset in oldest.offsets.items():
             first[name] = min(first.get(name, offset), offset)
         # A partition that one shard has not read yet is needed from its beginning.
@@ -83,7 +86,9 @@ class Retention:
             Unavailable: the broker does not do it.
         """
         process, section = self._process, self._process.config.scheduler
-        first = needed(await stored(process.kafka, process.prefix), self._policies.shards, section.snapshots)
+        events = await stored(process.kafka, process.prefix)
+        good = await asyncio.to_thread(self._whole, events, section.snapshots)
+        first = needed(good, self._policies.shards, section.snapshots)
         if not first:
             return {}
         partitions = {_tp(process.prefix, name): offset for name, offset in first.items()}
@@ -95,6 +100,21 @@ class Retention:
         return {
             f"{tp.topic.removeprefix(process.prefix)}/{tp.partition}": at for tp, at in sorted(begins.items())
         }
+
+    def _whole(self, events: Sequence[SnapshotStored], kept: int) -> list[SnapshotStored]:
+        """Of each shard the newest `kept` snapshots that are all there: the log may go only where one can be gone on from."""
+        blobs = Blobs(self._process.blobs)
+        found: list[SnapshotStored] = []
+        for shard in range(self._policies.shards):
+            own = store_of(blobs, self._process.prefix, shard)
+            newest: list[SnapshotStored] = []
+            for event in reversed([event for event in events if event.shard == shard]):
+                if event.shards != self._policies.shards or whole(own, event) or whole(blobs, event):
+                    newest.append(event)
+                if len(newest) >= kept:
+                    break
+            found += reversed(newest)
+        return found
 
     async def _older(
         self, limits: Mapping[TopicPartition, int], before_ms: float

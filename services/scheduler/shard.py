@@ -226,7 +226,8 @@ async def _turn(
 
 async def _durable(desk: Desk, policies: Policies, turns: Turns, projection: Projection) -> None:
     durable = Durable(desk.blobs, desk.producer, policies, projection, turns)
-    await durable.run(desk.process.config.scheduler.snapshot_s, desk.process.config.scheduler.snapshots)
+    section = desk.process.config.scheduler
+    await durable.run(section.snapshot_s, section.snapshots, desk.process.kafka)
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

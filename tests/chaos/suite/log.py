@@ -28,6 +28,14 @@ class Log(msgspec.Struct, kw_only=True):
             record for (name, _), records in sorted(self.parts.items()) if name == topic for record in records
         ]
 
+    def holes(self, topic: str) -> int:
+        """Offsets of a topic, up to its ends, at which nothing lies any more: what compaction has removed."""
+        found = 0
+        for (name, partition), end in self.ends.items():
+            if name == topic:
+                found += end - len(self.parts.get((name, partition), []))
+        return found
+
     def between(self, topic: str, partition: int, first: int, after: int) -> list[Record]:
         """Records of [first, after)."""
         records = self.parts.get((topic, partition), [])
