@@ -14,9 +14,8 @@ from services.verifier.jail import Limits, Outcome
 pytestmark = pytest.mark.hostile
 PYTHON = ("/usr/bin/python3", "-I", "-S", "-c")
 SHELL = ("/bin/sh", "-c")
-CALM = Limits(
-    wall_s=60.0, cpu_s=10.0
-)  # no row is about time, and one reads every folder there is: a cold disk took 10 s
+CALM = Limits(wall_s=60.0, cpu_s=10.0)
+"""No row is about time, and one reads every folder there is: a cold disk took 10 s."""
 
 # A helper for programs that expect a refusal: `refused(f, *a)` prints HOLE unless f fails with an error.
 REFUSED = """
