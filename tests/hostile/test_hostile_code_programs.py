@@ -140,6 +140,8 @@ def test_in_place():
 """
 IDS = [f"test_it.py::test_{name}" for name in ("four", "words", "refuses", "pile", "in_place")]
 SUITE = {"kind": "suite", "path": "solution.py", "tests": {"test_it.py": TESTS}, "ids": IDS}
+# Names that each answer has, so that its tests are collected and run whatever it lacks.
+NAMED = "def double(x): pass\nclass Pile: pass\n"
 RIGHT = """
 def double(x):
     if x is None: raise ValueError("nothing")
@@ -178,8 +180,8 @@ builtins.AssertionError = KeyboardInterrupt
 """
 SUITES = [
     ("honest", RIGHT, 1.0, "5 of 5"),
-    ("exit-at-import", "import os\nos._exit(0)\n" + RIGHT, 0.0, "call failed"),
-    ("raise-system-exit", "raise SystemExit(0)\n" + RIGHT, 0.0, "call failed"),
+    ("exit-at-import", "import os\nos._exit(0)\n" + RIGHT, 0.0, "not built"),
+    ("raise-system-exit", "raise SystemExit(0)\n" + RIGHT, 0.0, "not built"),
     ("syntax-error", "def double(x: return", 0.0, "not built"),
     ("empty-module", "x = 1", 0.0, "call failed"),
     ("always-equal", ALWAYS, 0.0, "call failed"),
@@ -196,7 +198,7 @@ SUITES = [
     ("kills-the-runner", "import os\ndef double(x): os.kill(-1, 9)", 0.0, "not reported"),
     ("stops-the-runner", "import os\ndef double(x):\n  for p in range(2,9):\n    if p != os.getpid():\n      try: os.kill(p, 19)\n      except OSError: pass\n  return 0", 0.0, "not reported"),
     ("signals-the-runner", "import os,signal\ndef double(x):\n  for s in range(1,32):\n    if s not in (9,19):\n      try: os.kill(2,s)\n      except OSError: pass\n  return 0", 0.0, "call failed"),
-    ("forges-the-report", "import os\nfor fd in range(3,300):\n  for n in range(5):\n    try: os.write(fd,b'P'+n.to_bytes(4,'big')+bytes(4))\n    except OSError: pass\ndef double(x): return 0", 0.0, "call failed"),
+    ("forges-the-report", "import os\nfor fd in range(3,300):\n  for n in range(5):\n    try: os.write(fd,b'P'+n.to_bytes(4,'big')+bytes(4))\n    except OSError: pass\ndef double(x): return 0", 0.0, "not built"),
     ("fork-answers-twice", "import os\nos.fork()\n" + RIGHT, None, ""),
     ("floods-the-line", "import os\ndef double(x):\n  for fd in range(3,99):\n    try: os.write(fd,b'\\xff'*99999)\n    except OSError: pass", 0.0, "call failed"),
     ("deep-answer", "def double(x):\n  y=[]\n  for _ in range(999): y=[y]\n  return y", 0.0, "call failed"),
@@ -209,7 +211,7 @@ SUITES = [
 def test_a_suite_gives_the_score_of_the_work(
     judge: Judge, source: str, score: float | None, said: str
 ) -> None:
-    verdict = judge(source, SUITE, Limits(wall_s=6.0, cpu_s=6.0), case_s=1.0)
+    verdict = judge(source, {**SUITE, "prefix": NAMED}, Limits(wall_s=6.0, cpu_s=6.0), case_s=1.0)
     assert verdict.outcome == "scored"
     if score is not None:  # whoever of two answers first, they are the answer's own words
         assert verdict.score == score, verdict

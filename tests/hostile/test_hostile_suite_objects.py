@@ -132,8 +132,15 @@ def test_the_work_itself_passes_every_test(judge: Judge) -> None:
 
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_an_object_that_pleases_every_assertion_earns_nothing(judge: Judge, cheat: str) -> None:
-    verdict = judge(CHEATS[cheat])
-    assert (verdict.outcome, verdict.score) == ("scored", 0.0), verdict
+    # All names are there, so that each test is collected and run.
+    lacks = "" if "class Vector" in CHEATS[cheat] else "\nclass Vector: pass\n"
+    verdict = judge(CHEATS[cheat] + lacks)
+    # An object that is true says no more than `return True` would, and earns as much where truth is all that is asked.
+    most = 1 / len(NAMES) if cheat.startswith("54-") else 0.0
+    assert verdict.outcome == "scored"
+    assert verdict.score is not None
+    assert verdict.score <= most, verdict
+    assert "not collected" not in str(verdict.parts[1].evidence)
 
 
 # Modules that the runner has not imported when the answer first runs, and that a test, or pytest, may ask for later.

@@ -1,32 +1,88 @@
-"""The process that runs the candidate of a suite, and answers the calls of the tests, which run in another.
+"""The processes that run the candidate of a suite: one that tells what it holds, and those that answer the calls of the tests.
 
-Invariant: it was forked before any test was read, so that no test, and nothing expected, is in its memory; a test gets a child
-of its own, and an answer is data.
+Invariant: they were forked before any test was read, so that no test, and nothing expected, is in their memory; the first is
+gone, with all that it started, before the tests are laid out.
 """
 
-# ruff: noqa: BLE001, D103, E402, S102 (runs what is jailed, whatever that raises)
+# ruff: noqa: BLE001, E402 (runs what is jailed, whatever that raises)
 TYPE_CHECKING = False
 import _socket
-import builtins
-import operator
 import os
 
 from services.verifier.inside import wire
-from services.verifier.inside.kit import give_up, write_all
+from services.verifier.inside.kept import MRO, NAME, Kept
+from services.verifier.inside.kit import Clock, Watch, gather, give_up, write_all
+from services.verifier.inside.serve import Server, load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
 FD_BYTES = 4
-MOST = 1 << 20
-"""Bytes of one message."""
-ITEMS = 10_000
-"""Most items that are taken from an iterator."""
+SURVEY = 1 << 20
+"""Bytes of all that is told of the names."""
 
 
-def host(control: "_socket.socket", code: "Any", null: int) -> None:
-    """Fork a child for each test: a message with the child's end of a socket comes in, its process id goes out."""
+def alone(null: int) -> None:
+    """In a child, before the candidate: a group of its own, no standard streams, no way back to the report."""
+    os.setpgid(0, 0)
+    for standard in (0, 1, 2):
+        os.dup2(null, standard)
+    give_up()
+
+
+def survey(order: "dict[str, Any]", code: "Any", null: int, clock: Clock, mine: int) -> "tuple[str, Any]":
+    """(why the candidate did not load, what it holds: kept.py, `survey`). Nothing of its process is left."""
+    answer, theirs = os.pipe()
+    os.set_blocking(answer, False)
+    leave = os._exit
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for descriptor in (mine, answer):
+                os.close(descriptor)
+            alone(null)
+            write_all(theirs, told(code, order, theirs))
+        finally:
+            leave(0)
+    os.close(theirs)
+    watch = Watch(clock, pid, order["case_s"], order["case_cpu_s"])
+    message: list[bytes] = []
+
+    def take(data: bytes) -> "bytes | None":
+        size = int.from_bytes(data[:4], "big") if len(data) >= 4 else 0  # noqa: PLR2004 (its length)
+        if size > SURVEY or len(data) > SURVEY + 4:
+            return b"L"
+        if len(data) < 4 + max(size, 1):
+            return None
+        message.append(data[4 : 4 + size])
+        return b"V"
+
+    kind = gather(answer, watch, take)
+    os.close(answer)
+    watch.end()
+    if kind != b"V":
+        return {b"T": "ran out of time", b"W": "ran out of time", b"L": "too many names"}.get(
+            kind, "died"
+        ), None
+    try:
+        why, names = wire.parsed(message[0])
+    except (ValueError, TypeError, RecursionError):
+        return "told no data", None
+    return (why[:80], None) if type(why) is not str or why else ("", names)
+
+
+def told(code: "Any", order: "dict[str, Any]", line: int) -> bytes:
+    """In the child: the message for `survey`."""
+    server = Server(line, code, order["module"], order["path"])
+    try:
+        server.place({"cwd": "/tmp"})  # noqa: S108 (as for the tests)
+        return wire.packed(["", Kept(load(code, order["module"], order["path"])).survey()])
+    except BaseException as error:
+        return wire.packed([NAME(MRO(type(error))[0]), None])
+
+
+def host(control: "_socket.socket", order: "dict[str, Any]", code: "Any", null: int) -> None:
+    """Fork a child when asked: a message with the child's end of a socket comes in, its process id goes out."""
     child = 0
     while True:
         message, rights, _, _ = control.recvmsg(1, _socket.CMSG_SPACE(FD_BYTES))
@@ -44,82 +100,10 @@ def host(control: "_socket.socket", code: "Any", null: int) -> None:
         child = os.fork()
         if child == 0:
             try:
-                os.setpgid(0, 0)
                 control.close()
-                for standard in (0, 1, 2):
-                    os.dup2(null, standard)
-                give_up()
-                serve(line, code)
+                alone(null)
+                Server(line, code, order["module"], order["path"]).serve()
             finally:
                 leave(0)
         os.close(line)
         control.sendall(child.to_bytes(FD_BYTES, "big"))
-
-
-def take(line: int, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = os.read(line, count - len(data))
-        if not part:
-            raise EOFError
-        data += part
-    return data
-
-
-def serve(line: int, code: "Any") -> None:
-    """In the child: one answer for each call, until the other end closes."""
-    scope: dict[str, Any] = {}
-    kept: list[Any] = []
-
-    def keep(value: "Any") -> int:
-        kept.append(value)
-        return len(kept) - 1
-
-    while True:
-        call = wire.parsed(take(line, int.from_bytes(take(line, 4), "big")))
-        try:
-            what, args, named = call[0], *(wire.plain(tree, kept.__getitem__) for tree in call[1:])
-            if not scope:
-                scope["__name__"] = "answer"
-                exec(code, scope)
-            value = done(what, args, named, scope)
-        except BaseException as error:
-            kinds = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"]
-            answer = encoded("e", kinds, tuple(error.args), keep) or encoded("e", kinds, (), keep)
-        else:
-            answer = encoded("v", value, args, keep)
-        # Of no kind: no test can take it for an exception that it expects.
-        write_all(line, answer if 0 < len(answer) <= MOST else wire.packed(["e", [], ["t"]]))
-
-
-def encoded(tag: str, first: "Any", second: "Any", keep: "Callable[[Any], int]") -> bytes:
-    """One message; empty when something in it cannot be told, as when it is too deep."""
-    try:
-        head = wire.tagged(first, keep) if tag == "v" else first
-        return wire.packed([tag, head, wire.tagged(second, keep)])
-    except BaseException:
-        return b""
-
-
-def done(what: str, args: "list[Any]", named: "dict[str, Any]", scope: "dict[str, Any]") -> "Any":
-    """The value of one operation: a function of the candidate's by name, or something with an object of its own."""
-    if what == "function":
-        return named_function(args.pop(0), scope)(*args, **named)
-    if what == "call":
-        return args[0](*args[1:], **named)
-    if what == "items":
-        found = []
-        for item in args[0]:
-            found.append(item)
-            if len(found) > ITEMS:
-                raise OverflowError("too many items")
-        return found
-    if what in ("getattr", "setattr", "len", "str", "repr", "format", "hash"):
-        return getattr(builtins, what)(*args)
-    return getattr(operator, what)(*args)
-
-
-def named_function(name: str, scope: "dict[str, Any]") -> "Any":
-    if name not in scope:
-        raise AttributeError(f"the answer has no {name}")
-    return scope[name]
