@@ -97,7 +97,9 @@ def check_traces(slot: Slot, seen: Seen) -> None:
     """The next jobs find exactly what the first found, and outside everything stands as it stood then."""
     assert outside(slot) == seen.outside
     after = look(slot)
-    for _ in range(2):  # the machine may have dropped files from its cache: who reads them again is charged once
+    for _ in range(
+        2
+    ):  # the machine may have dropped files from its cache: who reads them again is charged once
         if abs(after.peak_memory_bytes - seen.peak_memory) >= PEAK_SLACK:
             after = look(slot)
     now = found(after)

@@ -75,6 +75,7 @@ def test_nearness_is_one_exactly_inside_and_falls_outside(n: int, low: int, widt
 @given(text=TEXTS)
 def test_parts_of_a_text_are_in_it(text: str) -> None:
     parts = Text(text)
+    text = parts.raw  # what of it can be seen
     squeezed = "".join(text.split())
     at = 0
     for word in parts.words:

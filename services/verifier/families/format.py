@@ -3,7 +3,8 @@
 Constraints are a list: an id that stands there twice is checked twice and counts twice. Each has a score in [0, 1] (numeric
 ones fall in a straight line with the distance, see constraints/kinds.py) and a weight. Setting `credit`: "rate" (default) is the
 weighted mean; "strict" is 1 if every constraint is fully met, else 0. The text is data: all checks are linear in it, own
-tokeniser, no model, no chance, no locale. An empty answer scores 0 whatever is asked.
+tokeniser, no model, no chance, no locale. An empty answer scores 0 whatever is asked, and so
+does one of characters that nobody sees (constraints/seen.py).
 """
 
 # ruff: noqa: ARG001 (families have one signature)
@@ -18,6 +19,7 @@ from services.verifier import specs
 from services.verifier.answers import decode
 from services.verifier.families.constraints import kind
 from services.verifier.families.constraints.conflicts import conflict
+from services.verifier.families.constraints.seen import visible_in
 from services.verifier.families.constraints.text import Text
 from services.verifier.jail import Jail, Limits
 
@@ -46,7 +48,7 @@ def check_spec(spec: dict[str, Any], settings: dict[str, Any]) -> None:
 def scores(text: str, constraints: Sequence[dict[str, Any]]) -> list[float]:
     """The score of each constraint, in their order."""
     taken_apart = Text(text)
-    return [kind(each, "constraint").score(taken_apart, each) for each in constraints]
+    return [kind(each, "constraint").score(taken_apart, visible_in(each)) for each in constraints]
 
 
 def loose(text: str, constraints: Sequence[dict[str, Any]]) -> list[bool]:

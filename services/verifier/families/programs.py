@@ -7,6 +7,7 @@ the jail that runs the cases; each case has a folder, a process and an input of 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ BUILD_RUNS = 8
 SPARE = 4096
 MAX_OUTPUT = 16 << 20
 MAX_ARTEFACT = 64 << 20
+TEMPORARY = re.compile(r"/cc\w{6}(?=\.)")
 AT = "p"
 """Folder under /t of what is run."""
 
@@ -172,8 +174,10 @@ def _fault(record: driven.Record | None, case: dict[str, Any], cause: str, setti
 
 
 def _first_line(raw: bytes) -> str:
-    lines = [line for line in raw.decode("utf-8", "replace").splitlines() if line.strip()]
-    return next((line for line in lines if "error" in line), lines[0] if lines else "nothing said")
+    """What a compiler says first, without the random names of its temporary files: a verdict must not hang on them."""
+    text = TEMPORARY.sub("/cc", raw.decode("utf-8", "replace"))
+    lines = [line for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "nothing said")
 
 
 def _verdict(faults: list[str], why: str, cases: list[dict[str, Any]], settings: dict[str, Any]) -> Verdict:

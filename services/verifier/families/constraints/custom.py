@@ -16,6 +16,7 @@ from services.verifier.families.constraints.kinds import (
     share,
 )
 from services.verifier.families.constraints.ratios import numbers
+from services.verifier.families.constraints.seen import fold
 from services.verifier.families.constraints.text import Text, has_word
 
 SEVENS = [str(n) for n in range(14, 51, 7)]
@@ -147,7 +148,7 @@ def _changed(text: Text, args: Args) -> float:
 
 
 def _span(text: Text, args: Args) -> float:
-    want = args["prompt_to_repeat"].casefold().split()[args["n_start"] : args["n_end"] + 1]
+    want = fold(args["prompt_to_repeat"]).split()[args["n_start"] : args["n_end"] + 1]
     return agreement(text.folded.split(), want)
 
 

@@ -20,6 +20,7 @@ from services.verifier.families.constraints.kinds import (
     share,
 )
 from services.verifier.families.constraints.lengths import divided
+from services.verifier.families.constraints.seen import fold
 from services.verifier.families.constraints.text import Text, has_word, split
 
 SIX = 6
@@ -41,14 +42,14 @@ def _two(text: Text, _: Args) -> float:
 
 def _repeat(text: Text, args: Args) -> float:
     """Half for the request as it was, the rest if something follows it."""
-    want, have = args["prompt_to_repeat"].casefold().split(), text.folded.split()
+    want, have = fold(args["prompt_to_repeat"]).split(), text.folded.split()
     if have[: len(want)] != want:
         return 0.0
     return 1.0 if any(has_word(each) for each in have[len(want) :]) else 0.5
 
 
 def _ends(text: Text, args: Args) -> float:
-    return float(_unquoted(text.folded).endswith(_unquoted(args["end_phrase"].casefold())))
+    return float(_unquoted(text.folded).endswith(_unquoted(fold(args["end_phrase"]))))
 
 
 def _unquoted(text: str) -> str:

@@ -1,7 +1,8 @@
 """`keywords:*`: what must, may and may not be said. Invariant: words count whole and in any case.
 
 Arguments as in the public instruction sets. keywords:existence: share of the keywords that occur. frequency, letter_frequency:
-nearness of the count. forbidden_words: share of the words that do not occur, 0 for an answer without words.
+nearness of the count. forbidden_words: share of the words that do not occur, nor any that
+looks the same in another script; 0 for an answer without words.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from services.verifier.families.constraints.kinds import (
     share,
     word,
 )
+from services.verifier.families.constraints.seen import fold
 from services.verifier.families.constraints.text import Text, split
 
 MULTIPLES = (1, 2, 3, 5, 7)
@@ -33,11 +35,11 @@ def _existence(text: Text, args: Args) -> float:
 
 
 def _forbidden(text: Text, args: Args) -> float:
-    return share(sum(text.count(each) == 0 for each in args["forbidden_words"]), len(args["forbidden_words"]))
+    return share(sum(text.looks(each) == 0 for each in args["forbidden_words"]), len(args["forbidden_words"]))
 
 
 def _letters(text: Text, args: Args) -> float:
-    return related(text.folded.count(args["letter"].casefold()), args, "let_frequency", "let_relation")
+    return related(text.folded.count(fold(args["letter"])), args, "let_frequency", "let_relation")
 
 
 def _multiple(text: Text, args: Args) -> float:
@@ -49,7 +51,7 @@ def _multiple(text: Text, args: Args) -> float:
 
 
 def _only(keyword: str) -> str:
-    return split(keyword)[0].casefold()
+    return fold(split(keyword)[0])
 
 
 def _position(text: Text, args: Args) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from services.verifier import specs
+from services.verifier.families.constraints.seen import visible
 from services.verifier.families.constraints.text import Text, has_word, split
 
 Args = Mapping[str, Any]
@@ -77,28 +78,28 @@ def percent(value: Any, where: str) -> object:
 
 def phrase(value: Any, where: str) -> object:
     """A short text that is not blank."""
-    if not specs.text(value, where).strip() or len(value) > MAX_PHRASE:
+    if not visible(specs.text(value, where)).strip() or len(value) > MAX_PHRASE:
         raise specs.SpecError(f"{where} is blank or has more than {MAX_PHRASE} characters")
     return value
 
 
 def word(value: Any, where: str) -> object:
     """A phrase with a letter or digit in it."""
-    if not has_word(str(phrase(value, where))):
+    if not has_word(visible(str(phrase(value, where)))):
         raise specs.SpecError(f"{where} {value!r} has no letter or digit")
     return value
 
 
 def one_word(value: Any, where: str) -> object:
     """A phrase of exactly one word."""
-    if len(split(str(phrase(value, where)))) != 1:
+    if len(split(visible(str(phrase(value, where))))) != 1:
         raise specs.SpecError(f"{where} {value!r} is not one word")
     return value
 
 
 def passage(value: Any, where: str) -> object:
     """A text of any form with a word in it."""
-    if not has_word(specs.text(value, where)) or len(value) > MAX_TEXT:
+    if not has_word(visible(specs.text(value, where))) or len(value) > MAX_TEXT:
         raise specs.SpecError(f"{where} has no word or more than {MAX_TEXT} characters")
     return value
 
@@ -114,8 +115,8 @@ def phrases(value: Any, where: str) -> object:
 
 def letter(value: Any, where: str) -> object:
     """One character that is no white space."""
-    if len(specs.text(value, where)) != 1 or value.isspace():
-        raise specs.SpecError(f"{where} must be one character, got {value!r}")
+    if len(specs.text(value, where)) != 1 or not visible(value).strip():
+        raise specs.SpecError(f"{where} must be one character that is seen, got {value!r}")
     return value
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from services.verifier import specs
 from services.verifier.families.constraints import text as texts
 from services.verifier.families.constraints.kinds import Args, Kind, Rule, agreement, scale, share
+from services.verifier.families.constraints.seen import fold
 from services.verifier.families.constraints.text import Text
 from services.verifier.values import ValueFormatError, parse_json
 
@@ -23,8 +24,8 @@ def words(text: str) -> list[str]:
 
 def count_of(text: str, phrase: str) -> int:
     """How often `phrase` occurs as a whole run of words, ignoring case, without overlap."""
-    want = [word.casefold() for word in words(phrase)]
-    return texts.runs([word.casefold() for word in words(text)], want) if want else text.count(phrase)
+    want = [fold(word) for word in words(phrase)]
+    return texts.runs([fold(word) for word in words(text)], want) if want else text.count(phrase)
 
 
 def closeness(n: int, args: Args) -> float:

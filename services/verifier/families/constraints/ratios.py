@@ -21,6 +21,7 @@ from services.verifier.families.constraints.kinds import (
     scale,
     share,
 )
+from services.verifier.families.constraints.seen import fold
 from services.verifier.families.constraints.stopwords import STOPWORDS
 from services.verifier.families.constraints.text import Text, split, wide
 
@@ -80,7 +81,7 @@ def _trigrams(words: list[str]) -> set[tuple[str, ...]]:
 
 def _overlap(text: Text, args: Args) -> float:
     have = _trigrams(text.low)
-    want = _trigrams([word.casefold() for word in split(args["reference_text"])])
+    want = _trigrams([fold(word) for word in split(args["reference_text"])])
     if not have:
         return 0.0
     found, wanted = 100.0 * len(have & want) / len(have), args["percentage"]

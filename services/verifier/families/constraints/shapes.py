@@ -6,6 +6,7 @@ Placeholders `[x]`, highlights `*x*` to `***x***` within a line, titles `<<x>>`,
 from __future__ import annotations
 
 from services.verifier.families.constraints.kinds import Args, Kind, count, nearness, scale, word
+from services.verifier.families.constraints.seen import fold
 from services.verifier.families.constraints.text import Text, has_word
 from services.verifier.values import ValueFormatError, parse_json
 
@@ -54,7 +55,7 @@ def bullets(lines: list[str]) -> int:
 
 def sections(text: Text, name: str) -> int:
     """How many headings `name` with a number, numeral or letter, each with a word under it before the next."""
-    want, at, found = name.strip().casefold(), 0, 0
+    want, at, found = fold(name.strip()), 0, 0
     starts: list[tuple[int, int]] = []
     while (at := text.folded.find(want, at)) >= 0:
         first, at = at, at + len(want)

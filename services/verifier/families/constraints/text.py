@@ -12,6 +12,8 @@ import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
 
+from services.verifier.families.constraints.seen import fold, shape, visible
+
 ENDS = ".!?…。！？‽؟।"
 WIDE_ENDS = "。！？।"
 """Marks that end a sentence without white space after them."""
@@ -149,10 +151,10 @@ def base(word: str) -> str:
 
 
 class Text:
-    """The answer, its parts computed when first asked for."""
+    """The answer as far as it can be seen, its parts computed when first asked for."""
 
     def __init__(self, raw: str) -> None:
-        self.raw = raw
+        self.raw = visible(raw)
 
     @cached_property
     def body(self) -> str:
@@ -161,8 +163,8 @@ class Text:
 
     @cached_property
     def folded(self) -> str:
-        """In folded case."""
-        return self.raw.casefold()
+        """See seen.fold."""
+        return fold(self.raw)
 
     @cached_property
     def words(self) -> list[str]:
@@ -171,8 +173,8 @@ class Text:
 
     @cached_property
     def low(self) -> list[str]:
-        """The words in folded case."""
-        return [word.casefold() for word in self.words]
+        """The words, folded (seen.fold)."""
+        return [fold(word) for word in self.words]
 
     @cached_property
     def bases(self) -> list[str]:
@@ -202,8 +204,8 @@ class Text:
 
     @cached_property
     def spoken(self) -> list[list[str]]:
-        """The words of each sentence, in folded case."""
-        return [[word.casefold() for word in split(each.text)] for each in self.sentences]
+        """The words of each sentence, folded."""
+        return [[fold(word) for word in split(each.text)] for each in self.sentences]
 
     @cached_property
     def said(self) -> bool:
@@ -212,5 +214,15 @@ class Text:
 
     def count(self, phrase: str) -> int:
         """How often `phrase` occurs as a whole run of words, ignoring case; as characters if it has no word."""
-        want = [word.casefold() for word in split(phrase)]
-        return runs(self.low, want) if want else self.folded.count(phrase.casefold())
+        want = [fold(word) for word in split(phrase)]
+        return runs(self.low, want) if want else self.folded.count(fold(phrase))
+
+    @cached_property
+    def shapes(self) -> list[str]:
+        """The folded words as they look (seen.shape)."""
+        return [shape(word) for word in self.low]
+
+    def looks(self, phrase: str) -> int:
+        """`count`, also of words that only look like those of `phrase`."""
+        want = [shape(fold(word)) for word in split(phrase)]
+        return runs(self.shapes, want) if want else self.count(phrase)
