@@ -72,7 +72,9 @@ def started(host: Host, tmp_path: Path) -> Iterator[Callable[[str], tuple[subpro
 
     def start(module: str) -> tuple[subprocess.Popen[bytes], str]:
         mark = f"40.{os.getpid()}{len(made)}"
-        command = [sys.executable, "-m", module, "sandbox", "run", "--wall", "40", "--", "/bin/sleep", mark]
+        # Whoever runs the tests may have ignored signals (nohup does), and what is ignored stays so.
+        command = ["/usr/bin/env", "--default-signal", sys.executable, "-m", module, "sandbox", "run"]
+        command += ["--wall", "40", "--", "/bin/sleep", mark]
         env = os.environ | {"TEMPER_BLOBS": str(tmp_path / "blobs"), "TMPDIR": str(tmp_path)}
         made.append(subprocess.Popen(command, env=env, start_new_session=True))
         until(lambda: sleepers(mark), "the job never ran")
