@@ -173,7 +173,7 @@ class Card(Strict, frozen=True, kw_only=True):
     """`package.module:function`, or `file.py:function` beside the card."""
     dataset: str = ""
     """JSON Lines file beside the card: `prompt`, `spec`, `gold`, optional `difficulty`."""
-    weight: Annotated[float, Meta(gt=0.0, le=1000.0)] = 1.0
+    weight: Annotated[float, Meta(ge=0.001, le=1000.0)] = 1.0
     options: dict[str, Any] = {}
     prompt: Prompt = Prompt()
     sampling: SamplingTable = SamplingTable()

@@ -13,7 +13,7 @@ Count = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(gt=0.0)]
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
-Ratio = Annotated[float, Meta(gt=0.0, le=1000.0)]
+Ratio = Annotated[float, Meta(ge=0.001, le=1000.0)]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class Scheduler(Section, frozen=True, kw_only=True):
     """eta of the admission rule: running + accepted <= (eta + version + 1) * groups per step."""
     max_losses: Whole = 3
     """Attempts lost to infrastructure before a task is dead, for cards that say nothing."""
-    tick_s: Seconds = 0.25
+    tick_s: Annotated[float, Meta(ge=0.001, le=60.0)] = 0.25
     """Longest pause between two looks at expiries."""
     ready_cap: Count = 100_000
     """Ready tasks a domain at most; more are rejected with a reason."""
@@ -70,7 +70,12 @@ class Scheduler(Section, frozen=True, kw_only=True):
     is not named may get bigger samplers, so a task that fits none of those that are there waits."""
     pool_tokens: dict[str, Count] = {}
     """Likewise, tokens at a time. Without, a task that needs more than there are runs alone in its pool."""
-    half_life_s: Seconds = 300.0
+    ended_kept_s: Annotated[float, Meta(ge=60.0, le=31_536_000.0)] = 604_800.0
+    """How long the scheduler remembers a task that has ended; a submission with its id or its idempotency key is a repeat that
+    long, and a new task afterwards."""
+    ended_kept: Annotated[int, Meta(ge=1000, le=10_000_000)] = 1_000_000
+    """Ended tasks that it remembers at most, the newest ones; refused submissions are counted apart."""
+    half_life_s: Annotated[float, Meta(ge=1.0, le=31_536_000.0)] = 300.0
     """Half-life of the service seconds that fair order compares."""
     verify_backlog: Whole = 512
     """Samples under way for each slot of the verifiers at most, so that sampling never runs away from them; 0: any number."""
@@ -80,11 +85,11 @@ class Scheduler(Section, frozen=True, kw_only=True):
     """Scheduler processes of a run; they share the shards, and those without one stand by."""
     ownership_s: Annotated[float, Meta(ge=1.0, le=300.0)] = 6.0
     """Silence after which the shards of a scheduler process pass to another."""
-    snapshot_s: Seconds = 300.0
+    snapshot_s: Annotated[float, Meta(ge=0.1, le=604_800.0)] = 300.0
     """Seconds between two snapshots in the blob store."""
     snapshots: Annotated[int, Meta(ge=1, le=100)] = 2
     """Snapshots a shard keeps, older ones are removed from the blob store; the log is kept from the oldest of them on."""
-    log_days: Annotated[float, Meta(ge=0.0)] = 30.0
+    log_days: Annotated[float, Meta(ge=0.0, le=36_500.0)] = 30.0
     """Days that the log is kept even where no snapshot needs it any more."""
     mix: Literal["weights", "variance"] = "weights"
     """How a layer's domains share its training groups: by the cards' weights, or by these and where rewards vary most."""

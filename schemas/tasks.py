@@ -99,6 +99,8 @@ class TaskCancelled(Event, frozen=True, kw_only=True):
     task_id: str = ""
     batch: str = ""
     reason: str = ""
+    parent: str = ""
+    """Of a sub-task that cannot be made: the task that it was to simplify, or to try again. Only the scheduler says this."""
 
 
 class DomainPaused(Event, frozen=True, kw_only=True):

@@ -90,13 +90,17 @@ def submit(arguments: argparse.Namespace, _: list[str]) -> int:
 
 
 def _read_tasks(path: Path) -> Iterable[Task]:
-    text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    for number, line in enumerate(text.splitlines(), 1):
+    try:
+        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise ConsoleError(f"{path}: cannot be read: {error.strerror or error}", WRONG_USE) from error
+    # At line feeds only, for JSON text may hold other characters that Python takes for the end of a line.
+    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
         if not line.strip():
             continue
         try:
             yield msgspec.json.decode(line, type=Task)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConsoleError(f"{path}:{number}: not a task: {error}", WRONG_USE) from error
 
 

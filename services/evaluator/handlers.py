@@ -14,6 +14,7 @@ from schemas.topics import EVALUATIONS, TASKS
 from services.evaluator.collect import Collection
 from services.evaluator.plan import Item, evaluation_id, plan
 from services.evaluator.scores import summarise
+from services.runtime import faults
 from services.runtime.catalog import Catalog
 from services.runtime.producer import Outgoing, Producer
 
@@ -61,9 +62,17 @@ class Evaluations:
 
     async def advance(self, now: float) -> None:
         """Ask what is wanted and not asked yet; finish what is complete or past its deadline."""
-        for name, published in self._wanted.items():
-            if name not in self._finished and name not in self._open:
-                await self._ask(name, published, now)
+        due = [name for name in self._wanted if name not in self._finished and name not in self._open]
+        for name in due:
+            self._plan(name, self._wanted[name], now)
+        if due:
+            # To all of them at once: after a restart verdicts of several evaluations may have come before.
+            for verified in self._early:
+                for name in due:
+                    self._open[name].collection.add(verified)
+            self._early.clear()
+        for name in due:
+            await self._ask(name)
         for name, item in list(self._open.items()):
             late = now - item.asked_at > self._config.evaluator.deadline_s
             if item.collection.complete() or late:
@@ -77,7 +86,7 @@ class Evaluations:
             done, asked = done + decided, asked + total
         return {"open": len(self._open), "decided": done, "asked": asked, "finished": len(self._finished)}
 
-    async def _ask(self, name: str, published: CheckpointPublished, now: float) -> None:
+    def _plan(self, name: str, published: CheckpointPublished, now: float) -> None:
         settings = self._config.evaluator
         drawn = [
             (card, item.task)
@@ -88,10 +97,10 @@ class Evaluations:
         ]
         items = plan(drawn, published.policy, settings, evaluation=name)
         self._open[name] = _Open(published=published, items=items, collection=Collection(items), asked_at=now)
-        for verified in self._early:
-            self._open[name].collection.add(verified)
-        self._early.clear()
-        log.info("evaluation asked", evaluation=name, version=published.policy.version, tasks=len(items))
+
+    async def _ask(self, name: str) -> None:
+        items, version = self._open[name].items, self._open[name].published.policy.version
+        log.info("evaluation asked", evaluation=name, version=version, tasks=len(items))
         await self._producer.emit(
             *(
                 Outgoing(
@@ -103,6 +112,7 @@ class Evaluations:
                 for item in items
             )
         )
+        faults.at("evaluator:after-ask")
 
     async def _finish(self, name: str, item: _Open, now: float) -> None:
         summary = summarise(item.collection.answered(), seed=self._config.evaluator.seed)
@@ -116,6 +126,7 @@ class Evaluations:
             complete=item.collection.complete(),
             **msgspec.structs.asdict(summary),
         )
+        faults.at("evaluator:before-event")
         await self._producer.emit(
             Outgoing(
                 topic=EVALUATIONS.name,
@@ -124,6 +135,7 @@ class Evaluations:
                 id=event_id("EvaluationFinished", name),
             )
         )
+        faults.at("evaluator:after-event")
         self.on_finished(finished)
         log.info(
             "evaluation finished",

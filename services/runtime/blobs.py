@@ -1,9 +1,17 @@
-"""Payloads beside the log. Invariant: a blob's name is its content hash, and what is read has been checked against it."""
+"""Payloads beside the log. Invariant: a blob's name is its content hash, and what is read has been checked against it.
+
+Every call has a deadline and fails as `BlobError`, whatever the driver behind fsspec raises. A driver that hangs keeps a thread
+each time; when `HUNG` of a process's threads hang, further calls fail at once.
+"""
 
 from __future__ import annotations
 
+import threading
 import uuid
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate
 from urllib.parse import quote
 
 import fsspec
@@ -14,6 +22,10 @@ from schemas.trajectories import BlobRef
 from services.runtime.errors import Unavailable
 
 DIGEST_DIGITS = 64
+DEADLINE_S = 60.0
+"""Longest that one call may take."""
+HUNG = 16
+"""Calls of a process that may be left behind, unanswered."""
 INLINE_LIMIT = 64 << 10
 """Payloads above this many bytes belong here and not into an event."""
 
@@ -22,29 +34,81 @@ class BlobError(Unavailable):
     """A blob is missing, cannot be stored, or does not have the content its name says."""
 
 
+_left: set[threading.Thread] = set()
+
+
+def _bounded[**P, T](call: Callable[Concatenate[Blobs, P], T]) -> Callable[Concatenate[Blobs, P], T]:
+    """The call, with the store's deadline, and with its driver's own errors as BlobError."""
+
+    @wraps(call)
+    def within(self: Blobs, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        _left.difference_update([thread for thread in _left if not thread.is_alive()])
+        if len(_left) >= HUNG:
+            raise BlobError(
+                f"blob store {self.url}: {len(_left)} calls hang; is it up? Start this service again"
+            )
+        found: list[T] = []
+        failed: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                found.append(call(self, *args, **kwargs))
+            except BaseException as error:  # noqa: BLE001 (raised again where it was asked)
+                failed.append(error)
+
+        thread = threading.Thread(target=work, name="blobs", daemon=True)
+        thread.start()
+        thread.join(self.deadline_s)
+        if found:
+            return found[0]
+        if not failed:
+            _left.add(thread)
+            late = TimeoutError(f"no answer within {self.deadline_s:g} s")
+            raise BlobError(f"blob store {self.url}: {late}; is it up, and can it be reached?") from late
+        error = failed[0]
+        if isinstance(error, BlobError) or not isinstance(error, Exception):
+            raise error
+        said = " ".join(str(error).split())[:300]
+        unreachable = OSError(said)  # as such, whoever asks tells it from a blob that is damaged
+        unreachable.__cause__ = error
+        raise BlobError(
+            f"blob store {self.url}: {call.__name__}: {type(error).__name__}: {said}; look at TEMPER_BLOBS and its rights"
+        ) from unreachable
+
+    return within
+
+
 class Blobs:
     """A content-addressed store in a folder, or at any fsspec address (`s3://bucket/path`, `memory://x`)."""
 
-    def __init__(self, url: str) -> None:
-        """`url`: a folder or an fsspec address.
+    def __init__(self, url: str, *, deadline_s: float = DEADLINE_S) -> None:
+        """`url`: a folder or an fsspec address; `deadline_s`: of each call.
 
         Raises:
             BlobError: the address has an unknown scheme, or its driver is not installed.
         """
         try:
             self._fs, root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
+        except Exception as error:  # each driver has errors of its own
             raise BlobError(
                 f"blob store {url}: {error}; set TEMPER_BLOBS to a folder or an fsspec address"
             ) from error
         self._local = isinstance(self._fs, LocalFileSystem)
         self._root = str(root).rstrip("/")
+        self.deadline_s = deadline_s
         self._url = str(Path(root).resolve()) if self._local else self._fs.unstrip_protocol(self._root)
 
     def under(self, *names: str) -> Blobs:
         """A store of its own below this one, whose blobs are listed and removed apart from all others."""
-        return Blobs("/".join((self._url, *(quote(name, safe="") or "_" for name in names))))
+        url = "/".join((self._url, *(quote(name, safe="") or "_" for name in names)))
+        return Blobs(url, deadline_s=self.deadline_s)
 
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return self._url
+
+    @_bounded
     def listed(self) -> dict[str, float]:
         """Digest -> when it was written (seconds since the epoch) of every blob of this store, and of none below it.
 
@@ -65,6 +129,7 @@ class Blobs:
             raise BlobError(f"blob store {self._url}: cannot be listed: {error}") from error
         return found
 
+    @_bounded
     def remove(self, name: str) -> None:
         """Remove the payload of that digest; nothing where there is none.
 
@@ -78,6 +143,7 @@ class Blobs:
         except OSError as error:
             raise BlobError(f"blob store {self._url}: {name} cannot be removed: {error}") from error
 
+    @_bounded
     def put(self, data: bytes) -> BlobRef:
         """Store `data`, and return where it is; storing the same again changes nothing, and mends a damaged blob.
 
@@ -93,6 +159,7 @@ class Blobs:
             raise BlobError(f"blob store {self._url}: cannot write: {error}") from error
         return BlobRef(uri=f"{self._url}/{name[:2]}/{name}", digest=name, size=len(data))
 
+    @_bounded
     def find(self, name: str) -> BlobRef | None:
         """Where the payload of that digest (64 hex digits) is, or None when this store has none.
 
@@ -109,6 +176,7 @@ class Blobs:
             raise BlobError(f"blob store {self._url}: cannot be read: {error}") from error
         return BlobRef(uri=f"{self._url}/{name[:2]}/{name}", digest=name, size=size)
 
+    @_bounded
     def get(self, ref: BlobRef) -> bytes:
         """The payload, checked.
 

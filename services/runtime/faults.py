@@ -33,6 +33,9 @@ POINTS: tuple[str, ...] = (
     "trainer:after-rename",
     "trainer:before-event",
     "trainer:after-event",
+    "evaluator:after-ask",
+    "evaluator:before-event",
+    "evaluator:after-event",
 )
 """Every name that `at` is called with; `consumer` is any service that works from a group."""
 _SOUGHT = 2

@@ -31,6 +31,8 @@ CATCH_UP_S = 30.0
 POLL_S = 0.25
 STOP_S = 10.0
 WATCH_S = 5.0
+LAPSE_S = 0.25
+"""Between two looks at the leases of the groups in the engine."""
 ENGINE_STALL_S = 300.0
 """One step or load may take this long (the first compiles kernels); beyond it the engine hangs."""
 
@@ -72,6 +74,7 @@ async def run(process: Process, lifecycle: Lifecycle) -> None:
             await _first_version(reader, intake, settings, base)
             await _start_engine(driver, versions, intake, lifecycle)
             watching = tasks.create_task(_watch(driver, lifecycle))
+            lapsing = tasks.create_task(watch_leases(desk))
             if not lifecycle.stop.is_set():
                 following = tasks.create_task(_follow(reader, intake, desk, settings.run, lifecycle))
                 await consumer.start()
@@ -87,6 +90,7 @@ async def run(process: Process, lifecycle: Lifecycle) -> None:
                 await desk.drain(settings.drain_s)
             pulse.end()
             watching.cancel()
+            lapsing.cancel()
         if driver.failure is not None:
             raise Unavailable(str(driver.failure))
     finally:
@@ -137,6 +141,13 @@ async def _read(reader: LogReader, intake: Intake, run: str) -> None:
     for record in await reader.poll(POLL_S):
         if isinstance(record.event, CheckpointPublished) and record.event.run == run:
             intake.publish(record.event.policy)
+
+
+async def watch_leases(desk: Desk, every_s: float = LAPSE_S) -> None:
+    """Stop groups whose leases are over, until cancelled: beside all that waits for the broker, which may be the reason."""
+    while True:
+        desk.lapse()
+        await asyncio.sleep(every_s)
 
 
 async def _watch(driver: Driver, lifecycle: Lifecycle) -> None:

@@ -106,6 +106,16 @@ class Desk:
                 case Reject(assigned, reason, detail):
                     self._drop(assigned, reason, detail)
 
+    def lapse(self) -> None:
+        """Take out of the engine what this worker has no right to any more: the work is given to another."""
+        for lease_id in self._intake.lapsed(time.time()):
+            log.warning("lease %s is over, no heartbeat got through: its group is stopped", lease_id)
+            self._stop(lease_id, "expired")
+
+    def _stop(self, lease_id: str, reason: emit.Reason) -> None:
+        self._ending.setdefault(lease_id, reason)
+        self._driver.abort(lease_id)
+
     async def drain(self, deadline_s: float) -> None:
         """Hand back what has not begun, give what runs `deadline_s` seconds, then abandon it."""
         self.draining = True
@@ -142,8 +152,7 @@ class Desk:
         if revoked.lease_id in waiting:
             self._drop(waiting[revoked.lease_id], "revoked", revoked.reason)
         elif revoked.lease_id in self._intake.held():
-            self._ending[revoked.lease_id] = "revoked"
-            self._driver.abort(revoked.lease_id)
+            self._stop(revoked.lease_id, "revoked")
         else:
             self._intake.forget(revoked.lease_id)
 
@@ -217,7 +226,9 @@ class Desk:
                 if assigned.lease_id not in self._ending:
                     await self._sample(assigned, left, span.traceparent)
                 reason = self._ending.get(assigned.lease_id, "engine")
-                detail = "ended by the engine" if reason == "engine" else ""
+                detail = {"engine": "ended by the engine", "expired": "its lease ended while it ran"}.get(
+                    reason, ""
+                )
             except PromptTooLongError as error:
                 reason, detail = "too_long", str(error)
             except EngineError as error:

@@ -54,6 +54,7 @@ class _Held:
     assigned: AttemptAssigned
     lease_s: float
     running: bool = False
+    lapsed: bool = False
 
 
 class Intake:
@@ -109,6 +110,21 @@ class Intake:
             held = self._held.get(lease_id)
             if held is not None:
                 self._leases.renew([lease_id], at + held.lease_s)
+
+    def lapsed(self, now: float) -> list[str]:
+        """Leases that are over, by this worker's clock, while their groups are in the engine; each is told once.
+
+        Nobody has heard of this worker for so long that the scheduler gives the work to another.
+        """
+        live = set(self._leases.live(now))
+        found = [
+            lease_id
+            for lease_id, held in self._held.items()
+            if held.running and not held.lapsed and lease_id not in live
+        ]
+        for lease_id in found:
+            self._held[lease_id].lapsed = True
+        return found
 
     def publish(self, policy: PolicyRef) -> None:
         """A version of the run has been published; a later record of the same version takes its place."""

@@ -91,7 +91,7 @@ async def _explain(arguments: argparse.Namespace, process: Process, policies: Po
     own, state = holding(await stored(process, policies), arguments.subject)
     found = explain(state, own, arguments.subject, max(time.time(), state.meta.now))
     if found is None:
-        sys.stderr.write(f"no task {arguments.subject!r} is known; was it submitted to this installation?\n")
+        sys.stderr.write(_unknown(arguments.subject, policies))
         return NO
     _show(found, as_json=arguments.json)
     return DONE
@@ -127,7 +127,7 @@ async def _requeue(arguments: argparse.Namespace, process: Process, policies: Po
         return NO
     ended = state.ended.get(subject)
     if ended is None:
-        sys.stderr.write(f"no task {subject!r} is known; was it submitted to this installation?\n")
+        sys.stderr.write(_unknown(subject, policies))
         return NO
     again = 1
     while (name := derive("requeue", subject, again)) in state.ended or name in state.live:
@@ -139,6 +139,14 @@ async def _requeue(arguments: argparse.Namespace, process: Process, policies: Po
     await _send(process, out)
     _show({"task": name, "requeued": subject, "was": ended.state}, as_json=arguments.json)
     return DONE
+
+
+def _unknown(task_id: str, policies: Policies) -> str:
+    days = policies.ended_kept_s / 86_400.0
+    return (
+        f"no task {task_id!r} is known: it was not submitted to this installation, or it has ended and is forgotten "
+        f"(after {days:g} days, or {policies.ended_kept} ended tasks); submit it anew\n"
+    )
 
 
 async def _submission(process: Process, task_id: str) -> TaskSubmitted:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
 from schemas.assignments import AttemptAssigned, AttemptRevoked
@@ -66,8 +64,6 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
 
     event: TaskState
     trace: str = ""
-    keep: bool = False
-    """Not to be replaced by a later state of the same batch."""
 
 
 class Derive(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,17 +108,3 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Effect = Assign | Revoke | Publish | Derive | Tell | Ask | Answer
-
-
-def coalesce(effects: Iterable[Effect]) -> list[Effect]:
-    """The effects with only the last state of each task, at the place of that last one."""
-    kept: list[Effect] = []
-    seen: set[str] = set()
-    for effect in reversed(list(effects)):
-        if isinstance(effect, Publish) and not effect.keep:
-            if effect.event.task_id in seen:
-                continue
-            seen.add(effect.event.task_id)
-        kept.append(effect)
-    kept.reverse()
-    return kept

@@ -22,12 +22,14 @@ from schemas.tasks import (
     TaskCancelled,
     TaskSubmitted,
 )
+from services.runtime.errors import Unavailable
 from services.scheduler import mix
 from services.scheduler.admission import published
 from services.scheduler.attempts import advanced, expired, verified
 from services.scheduler.controls import control
 from services.scheduler.dispatch import dispatch
-from services.scheduler.effects import Effect, coalesce
+from services.scheduler.effects import Effect
+from services.scheduler.forget import forget, forget_silent, grow_older
 from services.scheduler.grants import hear, obey, settle
 from services.scheduler.intake import submit
 from services.scheduler.keyed import answered
@@ -35,7 +37,7 @@ from services.scheduler.keys import gathered, judge
 from services.scheduler.policies import Policies
 from services.scheduler.state import State, due, next_due
 from services.scheduler.withdraw import cancel
-from services.scheduler.workers import forget_silent, heartbeat
+from services.scheduler.workers import heartbeat
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +47,14 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
     """Seconds since the epoch at which its record was written."""
     trace: str = ""
+    topic: str = ""
+    """Where its record lies, for who has to look at it."""
+    partition: int = 0
+    offset: int = 0
+
+
+class FoldError(Unavailable):
+    """The fold cannot take a record: a fault of this program. The message says where the record lies."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +83,7 @@ def fold(  # noqa: PLR0911 (a case for each event)
         case WorkerHeartbeat():
             return heartbeat(state, policies, event, now, now if at is None else at)
         case TaskCancelled():
-            return cancel(state, policies, event, now)
+            return cancel(state, policies, event, now, trace)
         case (
             DomainPaused()
             | DomainResumed()
@@ -117,18 +127,38 @@ def step(state: State, policies: Policies, batch: Batch) -> list[Effect]:
     """
     meta = state.meta
     now = max(meta.now, batch.now)
+    grow_older(state, now)
     meta.seq, meta.epoch, meta.now = batch.seq, batch.epoch, now
     meta.offsets |= batch.offsets
     meta.policies = policies.digest() if not meta.policies else meta.policies
     effects: list[Effect] = []
     for item in batch.inputs:
         at = now if batch.caught_up else min(item.at, now)
-        effects += fold(state, policies, item.event, now, at=at, trace=item.trace)
-    if batch.caught_up:
-        effects += tick(state, policies, now)
+        try:
+            effects += fold(state, policies, item.event, now, at=at, trace=item.trace)
+        except Exception as error:
+            raise _failed(
+                f"{item.event.type_name()} at {item.topic}/{item.partition} offset {item.offset}",
+                batch,
+                error,
+            ) from error
+    try:
+        if batch.caught_up:
+            effects += tick(state, policies, now)
+        forget(state, policies)
+    except Exception as error:
+        raise _failed("what time does", batch, error) from error
     if policies.shards > 1:
         effects = gathered(effects, policies.shard)
-    return coalesce(effects)
+    return effects
+
+
+def _failed(what: str, batch: Batch, error: Exception) -> FoldError:
+    return FoldError(
+        f"the fold cannot take {what} (journal entry {batch.seq} of epoch {batch.epoch}): {type(error).__name__}: {error}; "
+        "this is a fault of the scheduler: report it with that record. The log is whole and nothing was acted on: start a "
+        "version that takes it, or begin a new log with another TEMPER_PREFIX"
+    )
 
 
 def pending(state: State, now: float) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from schemas.base import Event
 from schemas.ids import event_id
 from schemas.tasks import Task, TaskCancelled, TaskSubmitted
+from schemas.verdicts import clip
 from services.runtime.catalog import CatalogError, Drawn, Split
 from services.runtime.producer import Outgoing
 from services.scheduler.effects import Assign, Derive, Effect, Publish, Revoke
@@ -46,14 +47,13 @@ def records_of(effects: Iterable[Effect], catalog: Draws, *, epoch: int, seq: in
                 records.append(_out("task-states", event, event.task_id, name, effect.trace))
             case Derive(parent=parent):
                 child = submission(effect, catalog)
-                if isinstance(child, TaskSubmitted) or effect.awaited:
-                    name = event_id(child.type_name(), effect.child_id)
-                    records.append(_out("tasks", child, parent.domain, name, effect.trace))
+                name = event_id(child.type_name(), effect.child_id)
+                records.append(_out("tasks", child, parent.domain, name, effect.trace))
     return records
 
 
 def submission(effect: Derive, catalog: Draws) -> TaskSubmitted | TaskCancelled:
-    """The simpler sub-task, or the word that there is none (and a log line).
+    """The simpler sub-task, or the word that there is none (and a log line): the fold ends it as rejected, with that reason.
 
     With a difficulty it is a new draw from the training split; without, the parent with a hint or with fewer stages.
     """
@@ -66,7 +66,9 @@ def submission(effect: Derive, catalog: Draws) -> TaskSubmitted | TaskCancelled:
             )[0]
         except CatalogError as error:
             log.warning("task %s gets no simpler sub-task: %s", parent.id, error)
-            return TaskCancelled(task_id=effect.child_id, reason=f"cannot be made: {error}")
+            return TaskCancelled(
+                task_id=effect.child_id, parent=parent.id, reason=clip(f"cannot be made: {error}")
+            )
         task, start = drawn.task, drawn.gold[: (len(drawn.gold) + 1) // 2]
     if effect.stages:
         task = first_stages(task, effect.stages)

@@ -224,7 +224,7 @@ def _reject(
 
 def _conflict(state: State, event: TaskSubmitted, known: TaskEntry | Ended, now: float) -> list[Effect]:
     """Same id, other content: the submitter is told, and the true state of the first task stays the newest record."""
-    truth = announce(known, keep=True) if isinstance(known, TaskEntry) else announce_ended(known, keep=True)
+    truth = announce(known) if isinstance(known, TaskEntry) else announce_ended(known)
     return [*_refuse(state, event, known.id, now), truth]
 
 
@@ -241,4 +241,4 @@ def _refuse(state: State, event: TaskSubmitted, name: str, now: float) -> list[E
         batch=event.task.batch[:LONGEST_LABEL],
         ended_at=now,
     )
-    return [announce_ended(refusal, keep=True)]
+    return [announce_ended(refusal)]

@@ -22,10 +22,15 @@ def _tasks(state: State) -> list[str]:
     found: list[str] = []
     meta = state.meta
     live, ended = len(state.live), len(state.ended)
-    if meta.submitted != live + ended:
-        found.append(f"submitted {meta.submitted} is not live {live} + terminal {ended}")
-    if sum(meta.ended.values()) != ended:
-        found.append(f"terminal states count {sum(meta.ended.values())}, there are {ended} terminal tasks")
+    terminal = sum(meta.ended.values())  # the forgotten ones too
+    if meta.submitted != live + terminal:
+        found.append(f"submitted {meta.submitted} is not live {live} + terminal {terminal}")
+    if meta.ends != terminal or terminal < ended:
+        found.append(f"terminal states count {terminal} of {meta.ends} ends, {ended} are remembered")
+    if sorted([*state.done, *state.refused]) != sorted(state.ended):
+        found.append(
+            f"{len(state.done) + len(state.refused)} ended tasks are lined up, {ended} are remembered"
+        )
     if both := state.live.keys() & state.ended.keys():
         found.append(f"{len(both)} tasks are live and terminal, e.g. {min(both)}")
     return found
@@ -53,7 +58,8 @@ def _entry(state: State, entry: TaskEntry) -> list[str]:
         )
     if (entry.state == "waiting") != bool(entry.children):
         found.append(f"task {entry.id} is {entry.state} and waits for {len(entry.children)} sub-tasks")
-    if entry.children and all(child in state.ended for child in entry.children):
+    past = {child.id for child in entry.past}
+    if entry.children and all(child in state.ended or child in past for child in entry.children):
         found.append(f"task {entry.id} waits for sub-tasks that have all ended")
     if len(entry.results) >= entry.group_size:
         found.append(f"task {entry.id} has all its verdicts and is still {entry.state}")

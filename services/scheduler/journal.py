@@ -98,7 +98,14 @@ def batch_of(entry: BatchFolded, records: Iterable[Record], state: State, polici
 
 
 def _input(record: Record, event: Event) -> Input:
-    return Input(event=event, at=record.timestamp_ms / 1000.0, trace=record.envelope.traceparent)
+    return Input(
+        event=event,
+        at=record.timestamp_ms / 1000.0,
+        trace=record.envelope.traceparent,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+    )
 
 
 def outgoing(entry: BatchFolded, *, nonce: str = "") -> Outgoing:

@@ -5,7 +5,7 @@ follows from the key alone, decides: a shard that gets a submission whose key is
 on when the answer comes, with the eligibility of its arrival. Questions and answers are events; one asked or answered twice
 changes nothing. With one shard nothing is ever asked.
 
-A shard remembers the keys of its own tasks as long as the tasks, and beyond that the newest `CLAIMS` that were at home here.
+A shard remembers the keys of its own tasks as long as the tasks, and those of others that were at home here as long (`forget`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from services.scheduler.policies import Policies
 from services.scheduler.records import Claim, Pending
 from services.scheduler.state import State
 
-CLAIMS = 1_000_000
-"""Keys of other shards' tasks that a home remembers."""
 IN_ONE = 400
 """Questions or answers in one event: keys and ids may be long."""
 _encoder = msgspec.msgpack.Encoder()
@@ -130,12 +128,12 @@ def judge(state: State, policies: Policies, event: KeysAsked) -> list[Effect]:
 
 def _claim(state: State, ask: KeyAsk, content: bytes) -> None:
     state.meta.claimed += 1
-    state.claims[ask.key] = Claim(key=ask.key, task=ask.task, content=content, number=state.meta.claimed)
+    meta = state.meta
+    state.claims[ask.key] = Claim(
+        key=ask.key, task=ask.task, content=content, number=meta.claimed, age=meta.age
+    )
+    state.claimed.append(ask.key)
     state.changed.add("key:" + ask.key)
-    if len(state.claims) > CLAIMS:
-        oldest = next(iter(state.claims))
-        del state.claims[oldest]
-        state.changed.add("key:" + oldest)
 
 
 def gathered(effects: Iterable[Effect], shard: int) -> list[Effect]:

@@ -9,6 +9,7 @@ from schemas.ids import group_id
 from schemas.states import TERMINAL, TaskState
 from schemas.states import State as TaskPhase
 from services.scheduler.effects import Effect, Publish, Revoke
+from services.scheduler.forget import remember
 from services.scheduler.join import Child, joined
 from services.scheduler.machine import Happening, after
 from services.scheduler.order import billed, charge
@@ -41,7 +42,7 @@ def take(
     return [announce(entry)]
 
 
-def announce(entry: TaskEntry, *, keep: bool = False) -> Publish:
+def announce(entry: TaskEntry) -> Publish:
     """The current state of a live entry, for observers."""
     return Publish(
         event=TaskState(
@@ -64,11 +65,10 @@ def announce(entry: TaskEntry, *, keep: bool = False) -> Publish:
             updated_at=entry.updated_at,
         ),
         trace=entry.trace,
-        keep=keep,
     )
 
 
-def announce_ended(ended: Ended, trace: str = "", *, keep: bool = False) -> Publish:
+def announce_ended(ended: Ended, trace: str = "") -> Publish:
     """The final state of a task, for observers."""
     return Publish(
         event=TaskState(
@@ -90,14 +90,12 @@ def announce_ended(ended: Ended, trace: str = "", *, keep: bool = False) -> Publ
             updated_at=ended.ended_at,
         ),
         trace=trace,
-        keep=keep,
     )
 
 
 def record_end(state: State, ended: Ended) -> None:
     """Count a terminal task and remember it."""
-    state.ended[ended.id] = ended
-    state.changed.add("task:" + ended.id)
+    remember(state, ended)
     totals = state.meta.ended
     totals[ended.state] = totals.get(ended.state, 0) + 1
 
@@ -156,10 +154,11 @@ def conclude(state: State, entry: TaskEntry, now: float, *, over: bool = False) 
 
 def family(state: State, entry: TaskEntry) -> list[Child]:
     """The sub-tasks of a waiting task as they stand."""
+    past = {child.id: Child(child.id, child.state, child.score) for child in entry.past}
     found = []
     for name in entry.children:
         ended = state.ended.get(name)
-        found.append(Child(name) if ended is None else Child(name, ended.state, ended.score))
+        found.append(past.get(name, Child(name)) if ended is None else Child(name, ended.state, ended.score))
     return found
 
 

@@ -67,6 +67,10 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """A worker without a heartbeat for this long gives no credits."""
     worker_memory_s: float = 3600.0
     """A worker without a heartbeat for this long is forgotten."""
+    ended_kept_s: float = 604_800.0
+    """How long an ended task is remembered; see `forget`."""
+    ended_kept: int = 1_000_000
+    """Ended tasks that are remembered at most, and refused ones beside them."""
     pool_slots: dict[str, int] = {}
     """Slots that a pool is set up to have in all; a pool that is not named may have any number."""
     pool_tokens: dict[str, int] = {}
@@ -134,6 +138,8 @@ def policies_of(cards: Mapping[str, Card], config: RunConfig) -> Policies:
         ready_cap=config.scheduler.ready_cap,
         half_life_s=config.scheduler.half_life_s,
         verify_backlog=config.scheduler.verify_backlog,
+        ended_kept_s=config.scheduler.ended_kept_s,
+        ended_kept=config.scheduler.ended_kept,
         mix=config.scheduler.mix,
         layers=dict(sorted(config.scheduler.layers.items())),
         mix_floor=config.scheduler.mix_floor,

@@ -40,6 +40,14 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Digest of the last good state."""
 
 
+class Past(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a sub-task came to that has been forgotten while its parent still waits for others."""
+
+    id: str
+    state: TaskPhase
+    score: float | None = None
+
+
 class TaskEntry(msgspec.Struct, kw_only=True, tag="live", gc=False):
     """A live task."""
 
@@ -101,6 +109,8 @@ class TaskEntry(msgspec.Struct, kw_only=True, tag="live", gc=False):
     """By index, of the attempt under way."""
     children: tuple[str, ...] = ()
     """Sub-tasks that a waiting task waits for."""
+    past: tuple[Past, ...] = ()
+    """Those of them that ended and have been forgotten."""
     join: str = ""
     enough: float = 0.0
     """How the children's ends make its own, fixed when it began to wait."""
@@ -139,6 +149,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended", gc=False):
     children: tuple[str, ...] = ()
     eligible_at: float = 0.0
     ended_at: float = 0.0
+    number: int = 0
+    """In the order in which they ended."""
+    age: float = 0.0
+    """The fold's age then; see `forget`."""
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -149,6 +163,8 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     content: bytes
     number: int
     """In the order in which they were claimed."""
+    age: float = 0.0
+    """The fold's age then."""
 
 
 class Pending(msgspec.Struct, kw_only=True, gc=False):
@@ -314,3 +330,7 @@ class Meta(msgspec.Struct, kw_only=True):
     """Attempts that ended without a result, by reason."""
     waits: list[int] = []
     """Tasks that waited for their first lease less than 2 ** n milliseconds and at least half of that, by n."""
+    ends: int = 0
+    """Tasks that have ended: the number of the newest end."""
+    age: float = 0.0
+    """Seconds of the fold's clock without its jumps; see `forget`."""

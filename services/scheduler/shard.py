@@ -156,7 +156,7 @@ async def recover(
         meta.epoch,
         time.monotonic() - started,
         len(recovery.state.live),
-        len(recovery.state.ended),
+        sum(meta.ended.values()),
         recovery.folded,
     )
     return recovery

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from schemas.ids import digest
+from services.scheduler.forget import line_of
 from services.scheduler.keys import keep
 from services.scheduler.records import Claim, Domain, Ended, Meta, Pending, TaskEntry, Worker
 from services.scheduler.state import State, place
 
-FOLD_VERSION = 5
+FOLD_VERSION = 6
 """Raised when the fold or its records change meaning; a snapshot of another version is discarded and rebuilt from the log."""
 
 PORTION = 10_000
@@ -92,7 +93,7 @@ class Restorer:
     def __init__(self) -> None:
         self._state = State()
         self._live: list[TaskEntry] = []
-        self._header = False
+        self._header = self._placed = False
 
     def add(self, fields: Mapping[str, bytes]) -> None:
         """Take some fields in; each field once.
@@ -133,10 +134,16 @@ class Restorer:
         """
         if not self._header:
             raise SnapshotError("snapshot has no meta field")
+        if self._placed:
+            return
+        self._placed = True
         state = self._state
         state.domains = dict(sorted(state.domains.items()))
         state.workers = dict(sorted(state.workers.items()))
         state.claims = dict(sorted(state.claims.items(), key=lambda item: item[1].number))
+        state.claimed.extend(state.claims)
+        for ended in sorted(state.ended.values(), key=lambda found: found.number):
+            line_of(state, ended).append(ended.id)
         self._live.sort(key=lambda entry: entry.order)
         for number, entry in enumerate(self._live):
             place(state, entry)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import sys
+from collections import deque
 from collections.abc import Iterator
 
 from schemas.states import UNDER_WAY
@@ -36,8 +37,10 @@ class State:
         "active",
         "batches",
         "changed",
+        "claimed",
         "claims",
         "domains",
+        "done",
         "ended",
         "expected",
         "held",
@@ -51,6 +54,7 @@ class State:
         "pending",
         "pending_in",
         "phases",
+        "refused",
         "scheduled",
         "timers",
         "touched",
@@ -66,7 +70,13 @@ class State:
         self.meta = Meta()
         self.keys: dict[str, str] = {}
         self.claims: dict[str, Claim] = {}
-        """Keys at home here of other shards' tasks, oldest first; used with more than one shard only, as the next two."""
+        """Keys at home here of other shards' tasks, oldest first; this and the next are used with more than one shard only."""
+        self.claimed: deque[str] = deque()
+        """Their keys in the same order."""
+        self.done: deque[str] = deque()
+        """Terminal tasks that were admitted, the oldest end first."""
+        self.refused: deque[str] = deque()
+        """Rejected ones, likewise."""
         self.pending: dict[str, Pending] = {}
         self.pending_in: dict[str, int] = {}
         """Domain -> submissions of it that are held back."""

@@ -12,6 +12,7 @@ from schemas.states import State as TaskPhase
 from services.scheduler import mix
 from services.scheduler.admission import train_allowance
 from services.scheduler.estimates import estimate
+from services.scheduler.forget import forgotten
 from services.scheduler.order import fair_key, weight_of
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import free_slots, gives_credits, room
@@ -37,7 +38,8 @@ def figures(state: State, policies: Policies, now: float) -> dict[str, float]:
     found |= {
         "submitted": meta.submitted,
         "live": len(state.live),
-        "terminal": len(state.ended),
+        "terminal": sum(meta.ended.values()),
+        "forgotten": forgotten(state),
         "pending_active": pending[0],
         "pending_inadmissible": pending[1],
         "leases": len(state.leases),

@@ -89,7 +89,7 @@ def joined(documents: Sequence[dict[str, Any]], states: Sequence[tuple[Policies,
                 "epoch": state.meta.epoch,
                 "seq": state.meta.seq,
                 "live": len(state.live),
-                "terminal": len(state.ended),
+                "terminal": sum(state.meta.ended.values()),
                 "grant": state.meta.grant,
                 **state.meta.credits,
             }

@@ -20,7 +20,9 @@ CLOSED = 1000
 """Cancelled batches that are remembered, the newest ones; those of older ones that come so late are admitted."""
 
 
-def cancel(state: State, policies: Policies, event: TaskCancelled, now: float) -> list[Effect]:
+def cancel(
+    state: State, policies: Policies, event: TaskCancelled, now: float, trace: str = ""
+) -> list[Effect]:
     """Withdraw one task with its sub-tasks, or all tasks of a batch, those still to come included; held leases are revoked.
 
     Topics are ordered within a partition only: tasks that were submitted before the cancellation may be read after it.
@@ -30,8 +32,9 @@ def cancel(state: State, policies: Policies, event: TaskCancelled, now: float) -
         return []
     if withdraw(state, event.task_id, clip(event.reason)) and not event.batch:
         return []
-    if event.task_id in state.expected and event.task_id not in state.live:
-        return _underivable(state, event, now)
+    parent = _fruitless(state, event)
+    if parent is not None:
+        return _underivable(state, event, parent, now, trace)
     if event.batch and event.batch not in state.meta.closed:
         state.meta.closed = [*state.meta.closed[-(CLOSED - 1) :], event.batch]
     roots = {event.task_id} if event.task_id else set()
@@ -76,9 +79,21 @@ def _descent(state: State, roots: set[str]) -> list[TaskEntry]:
     return found
 
 
-def _underivable(state: State, event: TaskCancelled, now: float) -> list[Effect]:
-    """A sub-task that somebody waits for will not come: it ends as rejected, and the one that waits hears of it."""
-    parent = state.live[state.expected[event.task_id]]
+def _fruitless(state: State, event: TaskCancelled) -> TaskEntry | Ended | None:
+    """The task whose sub-task will not come: one that waits for it, or that the scheduler names; else None."""
+    name = event.task_id
+    if name in state.live or name in state.ended:
+        return None
+    waits = state.live.get(state.expected.get(name, ""))
+    if waits is not None:
+        return None if any(child.id == name for child in waits.past) else waits
+    return (state.live.get(event.parent) or state.ended.get(event.parent)) if event.parent else None
+
+
+def _underivable(
+    state: State, event: TaskCancelled, parent: TaskEntry | Ended, now: float, trace: str
+) -> list[Effect]:
+    """A sub-task will not come: it ends as rejected, so that it is told of, and a task that waits for it hears of it."""
     state.meta.submitted += 1
     state.count("rejected")
     ended = Ended(
@@ -95,4 +110,5 @@ def _underivable(state: State, event: TaskCancelled, now: float) -> list[Effect]
         ended_at=now,
     )
     record_end(state, ended)
-    return [announce_ended(ended, parent.trace), *settle(state, ended.id, now)]
+    trace = parent.trace if isinstance(parent, TaskEntry) else trace
+    return [announce_ended(ended, trace), *settle(state, ended.id, now)]

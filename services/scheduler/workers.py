@@ -68,14 +68,6 @@ def _ended(
     return gone(state, policies, before, (), now, event.ended)
 
 
-def forget_silent(state: State, policies: Policies, now: float) -> None:
-    """Drop workers that have been silent for `worker_memory_s`."""
-    gone = [name for name, worker in state.workers.items() if now - worker.seen_at > policies.worker_memory_s]
-    for name in gone:
-        del state.workers[name]
-        state.changed.add("worker:" + name)
-
-
 def _held(state: State, lease: str) -> TaskEntry | None:
     task_id = state.leases.get(lease)
     entry = None if task_id is None else state.live[task_id]

@@ -23,7 +23,8 @@ from services.scheduler.invariants import invariant
 from services.scheduler.snapshot import restore, snapshot
 from services.scheduler.state import State
 from tests.chaos.suite import log as logs
-from tests.chaos.suite.audit import Audit, audit
+from tests.chaos.suite.audit import audit
+from tests.chaos.suite.findings import Audit
 from tests.chaos.suite.log import Log
 from tests.chaos.suite.run import projection, settle
 from tests.chaos.suite.site import Site, open_site

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from schemas.checkpoints import CheckpointPublished
+from schemas.evaluations import EvaluationFinished
 from schemas.run import RunConfig
 from services.runtime.catalog import Catalog
 from services.runtime.settings import load_json
@@ -17,6 +18,7 @@ from services.runtime.stack import Stack
 from services.scheduler.policies import policies_of
 from tests.chaos.suite import log as logs
 from tests.chaos.suite.audit import audit
+from tests.chaos.suite.findings import unchecked
 
 FAULTS = (
     "sampler:after-lease:9",
@@ -28,6 +30,9 @@ FAULTS = (
     "trainer:after-rename:3",
     "trainer:before-event:3",
     "trainer:after-event:3",
+    "evaluator:after-ask:1",
+    "evaluator:before-event:1",
+    "evaluator:after-event:1",
     "scheduler:after-journal:40",
     "scheduler:after-effects:60",
 )
@@ -59,6 +64,12 @@ def test_every_service_dies_at_every_named_point(start_run: Callable[..., Any], 
         log = asyncio.run(logs.read(stack.kafka, ""))
     found = audit(log, policies_of(catalog.cards, config), catalog)
     assert found.findings == []
+    assert unchecked([found], projected=False) == []
+    # An evaluator that died while it asked, before and after it told: each evaluation is told once, whole.
+    evaluations = [record.event for record in log.of("evaluations")]
+    told = [event for event in evaluations if isinstance(event, EvaluationFinished)]
+    assert sorted(event.label for event in told) == ["after", "before"]
+    assert all(event.complete for event in told)
     assert found.figures["epochs"] >= 3
     trained = [
         group

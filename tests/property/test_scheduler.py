@@ -15,6 +15,7 @@ from schemas.checkpoints import CheckpointPublished
 from schemas.heartbeats import Released, WorkerHeartbeat
 from schemas.ids import lease_id, trajectory_id
 from schemas.rewards import StageVerified, TrajectoryVerified
+from schemas.states import TERMINAL
 from schemas.tasks import (
     DomainPaused,
     DomainResumed,
@@ -25,11 +26,11 @@ from schemas.tasks import (
     TaskSubmitted,
 )
 from schemas.verdicts import Part, StageResult, infra, scored
+from services.scheduler.cohorts import limits_of, used
 from services.scheduler.effects import Assign, Derive, Publish
 from services.scheduler.fold import Batch, Input, fold, step, tick
 from services.scheduler.invariants import invariant
 from services.scheduler.policies import Policies, Policy
-from services.scheduler.quotas import free_slots
 from services.scheduler.records import HELD
 from services.scheduler.snapshot import restore, snapshot
 from services.scheduler.state import State
@@ -169,7 +170,7 @@ def test_any_history_is_sound_repeatable_and_resumable(
 ) -> None:
     state, twin = State(), State()
     dispatched: Counter[str] = Counter()
-    endings: Counter[str] = Counter()
+    endings: dict[str, set[tuple[str, int, str]]] = {}
     late: tuple[Input, ...] = ()
     for number, planned in enumerate(history(plan)):
         batch = planned
@@ -186,18 +187,31 @@ def test_any_history_is_sound_repeatable_and_resumable(
             twin = restore(snapshot(twin))
         assert step(twin, TABLE, batch) == effects
         dispatched.update(effect.event.lease_id for effect in effects if isinstance(effect, Assign))
-        endings.update(
-            effect.event.task_id
-            for effect in effects
-            if isinstance(effect, Publish) and effect.event.task_id in state.ended and not effect.keep
+        for effect in effects:
+            if (
+                isinstance(effect, Publish)
+                and effect.event.state in TERMINAL
+                and effect.event.cause != "id_taken"
+            ):
+                said = effect.event
+                endings.setdefault(said.task_id, set()).add((said.state, said.attempt, said.cause))
+        # No lease of `b` beyond its quota, none beyond the slots that live samplers report.
+        given = [effect for effect in effects if isinstance(effect, Assign)]
+        if any(state.live[effect.task_id].domain == "b" for effect in given):
+            assert used(state, "b") <= limits_of(state, TABLE, "b").most
+        there = sum(
+            worker.slots
+            for worker in state.workers.values()
+            if worker.service == "sampler"
+            and worker.pool == "standard"
+            and not worker.draining
+            and batch.now - worker.seen_at < TABLE.worker_timeout_s
         )
-        held = [entry for entry in state.live.values() if entry.state in HELD]
-        assert sum(entry.domain == "b" for entry in held) <= max(
-            2, len(held) - free_slots(state, TABLE, "standard", batch.now)
-        )
+        leased = sum(entry.slots for entry in state.live.values() if entry.state in HELD)
+        assert not given or leased <= there
     assert snapshot(state) == snapshot(twin)
     assert all(count == 1 for count in dispatched.values()), "one dispatch a lease"
-    assert all(count == 1 for count in endings.values()), "one end a task"
+    assert all(len(ends) == 1 for ends in endings.values()), "one end a task"
     assert set(endings) == set(state.ended)
 
 

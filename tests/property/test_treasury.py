@@ -131,12 +131,7 @@ def test_no_unit_stays_idle_while_a_shard_could_use_it(
         world.shards[number].ready += 1
     world.quiet()
     wanted = world.held + sum(shard.ready for shard in world.shards)
-    assert world.held == min(capacity, wanted) or _newest_lost(world)
-
-
-def _newest_lost(world: World) -> bool:
-    newest = world.treasury.number
-    return any(shard.obeys < newest for shard in world.shards)
+    assert world.held == min(capacity, wanted)
 
 
 def test_a_smaller_capacity_is_reached_as_leases_end() -> None:

@@ -51,6 +51,8 @@ class Driver:
         self._wake = threading.Condition()
         self._closing = False
         self._streams: dict[str, asyncio.Queue[_Items]] = {}
+        self._aborted: set[str] = set()
+        """Streams that have been aborted and not yet ended."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._busy_since: float | None = None
@@ -109,14 +111,19 @@ class Driver:
                 yield item
         finally:
             del self._streams[request.id]
-            if left and not self.stopped.is_set():
+            told = request.id in self._aborted
+            self._aborted.discard(request.id)
+            if left and not told and not self.stopped.is_set():
                 self._post(lambda engine: engine.abort(request.id))
 
     def abort(self, request_id: str) -> None:
-        """End a stream early; what it has yielded stands."""
+        """End a stream early; what it has yielded stands. The engine is told at once, whatever the reader waits for."""
         queue = self._streams.get(request_id)
         if queue is not None:
             queue.put_nowait(None)
+            if request_id not in self._aborted and not self.stopped.is_set():
+                self._aborted.add(request_id)
+                self._post(lambda engine: engine.abort(request_id))
 
     def version(self) -> int:
         """Policy version in the engine."""

@@ -155,6 +155,8 @@ class VllmEngine(Engine):
         self._drop(gone)
 
     def _drop(self, samples: dict[str, _Sample]) -> None:
+        if not samples:
+            return  # aborted before, or finished meanwhile
         self._engine.abort_request([sample.handle for sample in samples.values()], internal=True)
         for key in samples:
             del self._samples[key]

@@ -11,30 +11,31 @@ from collections.abc import Iterator
 
 import msgspec
 
+from schemas.assignments import AttemptAssigned
 from schemas.checkpoints import CheckpointPublished
 from schemas.grants import CreditsGranted
 from schemas.journal import BatchFolded
 from schemas.rewards import TrajectoryVerified
-from schemas.states import TERMINAL, UNDER_WAY, TaskState
+from schemas.states import TaskState
 from schemas.tasks import TaskCancelled, TaskSubmitted
 from schemas.verdicts import usable
-from services.runtime.fence import EpochFence
 from services.runtime.wire import Record
-from services.scheduler.cohorts import limits_of, members
 from services.scheduler.effects import Assign, Effect
-from services.scheduler.fold import step
+from services.scheduler.fold import Batch, step
 from services.scheduler.handlers import Draws
 from services.scheduler.invariants import invariant
 from services.scheduler.journal import batch_of, ordered
 from services.scheduler.outbox import outbox
 from services.scheduler.policies import Policies
-from services.scheduler.records import HELD
-from services.scheduler.snapshot import snapshot
+from services.scheduler.snapshot import restore, snapshot
 from services.scheduler.state import State
-from tests.chaos.suite.log import Log
+from tests.chaos.suite.findings import Audit
+from tests.chaos.suite.log import WORK, Log
+from tests.chaos.suite.observed import observed
+from tests.chaos.suite.slots import Slots
 
-MOST = 40
-"""Findings that are kept."""
+REBUILD = 16
+"""Entries from one rebuilding of the twin to the next."""
 EFFECTS = ("AttemptAssigned", "AttemptRevoked", "TaskState", "ShardReported", "CreditsGranted")
 
 
@@ -46,22 +47,6 @@ class Attempt(msgspec.Struct, kw_only=True):
     size: int
     train: bool
     scores: dict[int, float | None] = {}
-
-
-class Audit(msgspec.Struct, kw_only=True):
-    """What came of it."""
-
-    findings: list[str] = []
-    figures: dict[str, float] = {}
-    use: list[tuple[float, int, str, int, int, bool]] = []
-    """After each entry, by pool: time, shard, pool, slots leased, slots there are, whether a lease was given."""
-    states: dict[str, State] = {}
-    """Folded state by shard."""
-
-    def find(self, number: int, text: str) -> None:
-        """Note that an invariant does not hold."""
-        if len(self.findings) < MOST:
-            self.findings.append(f"invariant {number}: {text}")
 
 
 def audit(
@@ -80,24 +65,8 @@ def audit(
     """
     found = Audit()
     Account(log, policies, catalog, found, settled=settled, compacted=compacted).run(stored)
-    _observed(log, found, settled=settled)
+    observed(log, found, settled=settled)
     return found
-
-
-def together(audits: list[Audit]) -> list[str]:
-    """Findings over all shards: what they lease together is no more than there is, at each moment at which one gives a lease."""
-    leased: dict[tuple[str, int], int] = {}
-    there: dict[tuple[str, int], int] = {}
-    found: list[str] = []
-    for now, shard, pool, slots, capacity, gave in sorted(moment for part in audits for moment in part.use):
-        leased[pool, shard], there[pool, shard] = slots, capacity
-        total = sum(count for (name, _), count in leased.items() if name == pool)
-        most = max(count for (name, _), count in there.items() if name == pool)
-        if gave and total > most:
-            found.append(
-                f"invariant 4: at {now} the shards lease {total} slots of pool {pool}, it has {most}"
-            )
-    return found[:MOST]
 
 
 class Account:
@@ -116,6 +85,11 @@ class Account:
         """By lease: every attempt that was ever given out."""
         self._domains: dict[str, str] = {}
         """By lease."""
+        self._slots = Slots(policies, found, self._domains)
+        self._gone: set[str] = set()
+        """Leases that have ended."""
+        self._twin = State()
+        """Folded beside ours, and put together again from its records now and then."""
         self._complete: dict[tuple[str, int], float] = {}
         """Mean score of the attempts whose verdicts are all in, by task and number."""
         self._accepted = 0
@@ -155,6 +129,7 @@ class Account:
                 continue
             if entry.seq != seq + 1:
                 self._found.find(5, f"journal entry {entry.epoch}:{entry.seq} follows on {epoch}:{seq}")
+            self._found.check(5, "entries in order")
             epoch, seq = entry.epoch, entry.seq
             yield entry
 
@@ -168,17 +143,21 @@ class Account:
                     f"entry {entry.epoch}:{entry.seq} takes {part.topic}/{part.partition} "
                     f"[{part.first}, {part.next}), {expected} is next",
                 )
+            self._found.check(3, "ranges taken")
             self._next[part.topic, part.partition] = part.next
             records += self._log.between(part.topic, part.partition, part.first, part.next)
         records = ordered(records)
         for record in records:
             self._input(record)
         state = self.state
-        effects = step(state, self._policies, batch_of(entry, records, state, self._policies))
+        batch = batch_of(entry, records, state, self._policies)
+        effects = step(state, self._policies, batch)
+        self._again(entry, batch, effects)
         self._effects(entry, effects)
+        self._found.check(1, "entries balanced")
         for line in invariant(state):
             self._found.find(1, f"after entry {entry.epoch}:{entry.seq}: {line}")
-        self._slots(entry, effects)
+        self._slots.after(entry, state, effects)
         if self._accepted != state.meta.accepted:
             self._found.find(
                 2,
@@ -191,6 +170,37 @@ class Account:
             for lease, task in state.leases.items()
             if self._known(entry, lease, task)
         }
+        self._attempts(entry)
+
+    def _again(self, entry: BatchFolded, batch: Batch, effects: list[Effect]) -> None:
+        """The same batch on a twin: the same effects, and now and then the same bytes, from which the twin goes on."""
+        again = step(self._twin, self._policies, batch)
+        self._found.check(6, "entries folded again")
+        if again != effects:
+            self._found.find(6, f"entry {entry.epoch}:{entry.seq} folded again gives other effects")
+        if entry.seq % REBUILD == 0:
+            self._same(f"after entry {entry.epoch}:{entry.seq}")
+
+    def _same(self, where: str) -> None:
+        ours, theirs = snapshot(self.state), snapshot(self._twin)
+        if ours != theirs:
+            differing = sorted(
+                name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
+            )
+            self._found.find(
+                6, f"{where}: folded twice, {len(differing)} records differ, first {differing[0]}"
+            )
+        self._twin = restore(theirs)
+
+    def _attempts(self, entry: BatchFolded) -> None:
+        """A lease that has ended stays so: each attempt ends once."""
+        ended = self._assigned.keys() - self._open.keys() - self.state.leases.keys()
+        if back := self._gone & self.state.leases.keys():
+            self._found.find(
+                1, f"after entry {entry.epoch}:{entry.seq}: lease {min(back)} had ended and is back"
+            )
+        self._found.check(1, "attempts ended", len(ended - self._gone))
+        self._gone |= ended
 
     def _known(self, entry: BatchFolded, lease: str, task: str) -> bool:
         known = lease in self._assigned
@@ -266,6 +276,7 @@ class Account:
 
     def _score(self, said: TaskState) -> None:
         """A result is that of one attempt: the last one, with the verdicts that came in time."""
+        self._found.check(2, "results scored")
         scored = self._complete.get((said.task_id, said.attempt))
         if scored is None:
             partial = [
@@ -280,67 +291,6 @@ class Account:
                 f"its verdicts say {scored}",
             )
 
-    def _slots(self, entry: BatchFolded, effects: list[Effect]) -> None:
-        """Free + leased = capacity, by our own count of the workers' heartbeats and of the entries' states."""
-        state, now = self.state, self.state.meta.now
-        where = f"after entry {entry.epoch}:{entry.seq}"
-        held: dict[str, set[str]] = {}
-        slots: Counter[str] = Counter()
-        in_domain: Counter[str] = Counter()
-        for task in state.live.values():
-            if task.state not in HELD:
-                continue
-            held.setdefault(task.pool, set()).add(task.lease_id)
-            slots[task.pool] += task.slots
-            in_domain[task.domain] += task.slots
-            if entry.caught_up and task.due_at <= now:
-                self._found.find(
-                    4, f"{where}: {task.id} holds a lease that ran out at {task.due_at}, it is {now}"
-                )
-        for task in state.live.values():
-            timed = entry.caught_up and (task.state in UNDER_WAY or task.state == "backoff")
-            if timed and not now <= task.due_at < float("inf"):
-                self._found.find(11, f"{where}: {task.id} in {task.state} times out at {task.due_at}")
-        capacity: Counter[str] = Counter()
-        for worker in state.workers.values():
-            good = now - worker.seen_at < self._policies.worker_timeout_s
-            if worker.service == "sampler" and not worker.draining and good:
-                capacity[worker.pool] += worker.slots
-        given = Counter(effect.pool for effect in effects if isinstance(effect, Assign))
-        for pool in sorted(held.keys() | capacity.keys()):
-            leased = held.get(pool, set())
-            if leased != set(state.occupied.get(pool, ())):
-                self._found.find(4, f"{where}: pool {pool} counts other leases than its {len(leased)}")
-            self._found.use.append(
-                (now, self._policies.shard, pool, slots[pool], capacity[pool], given[pool] > 0)
-            )
-            if given[pool] and slots[pool] > capacity[pool]:
-                self._found.find(
-                    4, f"{where}: {slots[pool]} slots of pool {pool} are leased, it has {capacity[pool]}"
-                )
-        self._quotas(where, effects, in_domain)
-        self._found.figures["most_leased"] = max(
-            self._found.figures.get("most_leased", 0.0), float(sum(map(len, held.values())))
-        )
-
-    def _quotas(self, where: str, effects: list[Effect], in_domain: Counter[str]) -> None:
-        """No lease is given beyond what a domain may hold, nor beyond what its cohort owns together."""
-        state, policies = self.state, self._policies
-        for domain in sorted({self._domains[e.lease_id] for e in effects if isinstance(e, Assign)}):
-            limits = limits_of(state, policies, domain)
-            if in_domain[domain] > limits.most:
-                self._found.find(
-                    4, f"{where}: {domain} holds {in_domain[domain]} slots, its most is {limits.most}"
-                )
-            if limits.cohort:
-                names = members(policies, limits.cohort)
-                nominal = sum(limits_of(state, policies, name).nominal for name in names)
-                total = sum(in_domain[name] for name in names)
-                if total > nominal:
-                    self._found.find(
-                        4, f"{where}: cohort {limits.cohort} holds {total} slots, it owns {nominal}"
-                    )
-
     def _compare(self, stored: dict[str, bytes]) -> None:
         """The projection against our fold, byte for byte."""
         ours = snapshot(self.state)
@@ -352,6 +302,7 @@ class Account:
         differing = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
         if differing:
             self._found.find(5, f"{len(differing)} fields of the projection differ, first {differing[0]}")
+        self._found.check(5, "fields projected", len(ours))
         self._found.figures["compared_fields"] = float(len(ours))
 
     def _end(self, entries: int, late: int) -> None:
@@ -368,6 +319,8 @@ class Account:
             if isinstance(record.event, TaskSubmitted) and self._policies.owns(record.event.task.domain)
         }
         known = state.live.keys() | state.ended.keys()
+        found.check(1, "tasks accounted", len(submitted & known))
+        self._same("at the end")
         if self._settled and submitted != known:
             found.find(
                 1, f"{len(submitted ^ known)} tasks are lost or made up, e.g. {min(submitted ^ known)}"
@@ -376,10 +329,19 @@ class Account:
             found.find(1, "a task is live and terminal")
         written = Counter(
             record.envelope.id
-            for topic in ("assignments.standard", "task-states", "grants")
-            for record in log.of(topic)
+            for record in (*log.work(), *log.of("task-states"), *log.of("grants"))
             if record.envelope.type in EFFECTS and self._mine(record)
         )
+        found.check(2, "effects decided", len(written))
+        astray = [
+            record.event.task.id
+            for pool in log.pools
+            for record in log.of(WORK + pool)
+            if isinstance(record.event, AttemptAssigned)
+            and (record.event.task.pool or self._policies.pool) != pool
+        ]
+        if astray:
+            found.find(2, f"{len(astray)} assignments lie in the topic of another pool, e.g. of {astray[0]}")
         excused = set() if self._settled else self._last
         submissions = {record.envelope.id for record in log.of("tasks")}
         missing = [
@@ -415,45 +377,10 @@ class Account:
                 sum(max(0, task.attempt - 1 - task.failures - task.losses) for task in state.ended.values())
             ),
             "ignored": float(sum(state.meta.counters.values())),
+            "pools": float(len(log.pools)),
         }
 
     def _mine(self, record: Record) -> bool:
         event = record.event
         shard = 0 if isinstance(event, CreditsGranted) else getattr(event, "shard", 0)
         return bool(shard == self._policies.shard)
-
-
-def _observed(log: Log, found: Audit, *, settled: bool) -> None:
-    """What an observer of the task states sees: each task ends once, and the newest record is the truth."""
-    ends: dict[str, set[tuple[str, int]]] = {}
-    newest: dict[str, TaskState] = {}
-    fence = EpochFence()
-    for record in fence.admitted(log.of("task-states")):  # without what a replaced scheduler wrote too late
-        said = record.event
-        if not isinstance(said, TaskState):
-            continue
-        newest[said.task_id] = said
-        if said.state in TERMINAL:
-            ends.setdefault(said.task_id, set()).add((said.state, said.attempt))
-    found.figures["fenced_states"] = float(fence.dropped)
-    conflicts = {
-        name for name, many in ends.items() if len({end for end in many if end[0] != "rejected"}) > 1
-    }
-    if conflicts:
-        found.find(1, f"{len(conflicts)} tasks ended more than once, e.g. {min(conflicts)}")
-    truth: dict[str, str] = {}
-    for state in found.states.values():
-        truth |= {task.id: task.state for task in state.live.values()}
-        truth |= {task.id: task.state for task in state.ended.values()}
-    wrong = [
-        name
-        for name, state in truth.items()
-        if settled and (name not in newest or newest[name].state != state)
-    ]
-    if wrong:
-        shown = newest.get(wrong[0])
-        found.find(
-            2,
-            f"{len(wrong)} tasks have a newest record that is not their state, e.g. {wrong[0]} is {truth[wrong[0]]}, "
-            f"shown as {shown.state if shown else None}",
-        )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 import msgspec
 
-from schemas.topics import all_topics
+from schemas.topics import POOLS, all_topics
+from services.runtime import topics
 from services.runtime.reader import LogReader
 from services.runtime.wire import Record
 
 READ_S = 120.0
+WORK = "assignments."
 
 
 class Log(msgspec.Struct, kw_only=True):
@@ -21,6 +22,16 @@ class Log(msgspec.Struct, kw_only=True):
     ends: dict[tuple[str, int], int] = {}
     """Offset after the last record, undecodable ones included."""
     unreadable: int = 0
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """Names of all sampler pools that have a topic, also of those in which nothing lies."""
+        names = {topic for topic, _ in self.ends} | {topic for topic, _ in self.parts}
+        return tuple(sorted(name.removeprefix(WORK) for name in names if name.startswith(WORK)))
+
+    def work(self) -> list[Record]:
+        """Records of the assignments of every pool."""
+        return [record for pool in self.pools for record in self.of(WORK + pool)]
 
     def of(self, topic: str) -> list[Record]:
         """Records of a topic, partition by partition."""
@@ -54,14 +65,32 @@ def _at(records: list[Record], offset: int) -> int:
     return low
 
 
-async def read(kafka: str, prefix: str, *, shards: int = 1, pools: Iterable[str] = ("standard",)) -> Log:
-    """All that an installation has written.
+async def pools_of(kafka: str, prefix: str) -> tuple[str, ...]:
+    """Pools that the broker has a topic of work for, whatever anybody has declared.
+
+    Raises:
+        Unavailable: the broker fails.
+    """
+    start = prefix + WORK
+    async with topics.admin(kafka) as client:
+        names = await client.list_topics()
+    return tuple(
+        sorted({n.removeprefix(start) for n in names if n.startswith(start) and not n.endswith(".dlq")})
+    )
+
+
+async def read(kafka: str, prefix: str, *, shards: int = 1) -> Log:
+    """All that an installation has written, the work of every pool included.
 
     Raises:
         Unavailable: the broker fails.
         TimeoutError: the end is not reached in time.
+        AssertionError: a pool of the default installation has no topic.
     """
-    names = [topic.name for topic in all_topics(tuple(pools), shards) if not topic.name.endswith(".dlq")]
+    pools = await pools_of(kafka, prefix)
+    if missing := set(POOLS) - set(pools):
+        raise AssertionError(f"no topic for the work of pool {min(missing)}")
+    names = [topic.name for topic in all_topics(pools, shards) if not topic.name.endswith(".dlq")]
     reader = LogReader(kafka, prefix, names)
     log = Log()
     await reader.start()

@@ -19,8 +19,10 @@ from services.runtime.stack.kafka import KafkaServer
 from services.runtime.stack.redis import RedisServer
 from services.scheduler.settings import redis_key
 from tests.chaos.suite import log as logs
-from tests.chaos.suite.audit import audit, together
+from tests.chaos.suite.audit import audit
+from tests.chaos.suite.findings import unchecked
 from tests.chaos.suite.site import Layout, Site, open_site
+from tests.chaos.suite.slots import together
 
 BROKER = {"log.cleaner.backoff.ms": "500", "group.min.session.timeout.ms": "1000"}
 
@@ -105,8 +107,9 @@ async def examine(site: Site, outcome: Outcome) -> None:
         found = audit(log, policies, site.catalog, stored=await projection(site, shard))
         parts.append(found)
         outcome.findings += found.findings
-        for name, value in found.figures.items():
+        for name, value in (*found.figures.items(), *found.checked.items()):
             outcome.figures[name] = outcome.figures.get(name, 0.0) + value
+    outcome.findings += unchecked(parts)
     outcome.findings += together(parts) if shards > 1 else []
     unheard = site.submitted - site.states.keys()
     if unheard:

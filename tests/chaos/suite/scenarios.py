@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -21,9 +22,12 @@ from services.scheduler.settings import redis_key
 from tests.chaos.suite import log as logs
 from tests.chaos.suite.run import BROKER, Scenario, settle
 from tests.chaos.suite.site import Layout, Site, open_site
+from tests.chaos.suite.trees import hostile, readable
 from tests.chaos.suite.worker import Manner
 
 KILLED = -signal.SIGKILL
+BROKER_KILLED = 128 + signal.SIGKILL
+"""As its keeper says it."""
 LONG = os.environ.get("TEMPER_CHAOS") == "long"
 OWN = 4
 """Slots that each domain of the quota scenario owns."""
@@ -93,7 +97,8 @@ async def broker_killed(site: Site, seed: int) -> dict[str, float]:
         began = time.monotonic()
         port = int(site.broker.bootstrap.rpartition(":")[2])
         site.broker.process.signal(signal.SIGKILL)
-        await asyncio.to_thread(site.broker.process.wait, 30.0)
+        if (status := await asyncio.to_thread(site.broker.process.wait, 30.0)) != BROKER_KILLED:
+            raise AssertionError(f"the broker ended with status {status}, it was to be killed")
         site.broker = await asyncio.to_thread(KafkaServer.start, site.folder.parent, port=port, config=BROKER)
         away += time.monotonic() - began
     return {"kills": float(kills), "away_s": away}
@@ -186,7 +191,7 @@ async def sigterm(site: Site, seed: int) -> dict[str, float]:
             child = site.children[name]
             status = await site.kill(name, signal.SIGTERM)
             slowest = max(slowest, time.monotonic() - began)
-            if status != 0:
+            if status != 0 and (status != -signal.SIGTERM or child.said()):  # told to before it began to work
                 raise AssertionError(f"{name} ended with status {status}: {child.said()[-1500:]}")
             # At once and under the same name, as an orchestrator does.
             start(name)
@@ -214,9 +219,9 @@ async def blocked(site: Site, seed: int) -> dict[str, float]:
         child = site.children[victim]
         child.signal(signal.SIGSTOP)
         await site.submit(*site.tasks(_more(10)))
-        await asyncio.sleep(
-            60.0 if LONG and seed % 5 == 0 else 3.2 * site.layout.lease_s
-        )  # how long it stands still
+        await asyncio.sleep(60.0 if LONG else 3.2 * site.layout.lease_s)  # how long it stands still
+        if (found := _phase(child.process.pid)) != "T":
+            raise AssertionError(f"{victim} did not stand still: state {found}")
         child.signal(signal.SIGCONT)
         await site.submit(*site.tasks(_more(10)))
     return {"stops": 2.0}
@@ -298,20 +303,34 @@ async def hostile_input(site: Site, seed: int) -> dict[str, float]:
     site.worker("worker-0")
     tasks = site.tasks(_more(60))
     await site.submit(*tasks)
-    garbage = 0
+    sent: Counter[str] = Counter()
+    unreadable: Counter[str] = Counter()
+    cancelled = set()
     for _ in range(10):
         await site.progress(3)
-        for topic in ("tasks", "rewards", "heartbeats", "checkpoints"):
-            data = rng.choice([b"", b"\xff\xfe", b"{", rng.randbytes(200), b"[" * 5000])
+        for topic in ("tasks", "rewards", "heartbeats", "checkpoints") * (4 if LONG else 2):
+            data = hostile(rng, topic)
             await site.producer.send_raw(topic, data, b"k%d" % rng.randint(0, 99), [])
-            garbage += 1
+            sent[topic] += 1
+            unreadable[topic] += not readable(data)
         again = rng.sample(tasks, 8)
         await site.submit(*again)
         victim = rng.choice(tasks)
         if rng.random() < 0.3:
+            cancelled.add(victim.id)
             await site.say("tasks", TaskCancelled(task_id=victim.id, reason="by chance"), victim.domain)
         await site.say("tasks", TaskCancelled(task_id=f"never-{rng.randint(0, 9)}"), "echo")
-    return {"garbage": float(garbage)}
+    await site.until("every task ended", site.all_ended, 90.0)
+    await site.all_read()
+    await site.dead_letters(unreadable)
+    disturbed = [
+        task.id
+        for task in tasks
+        if task.id not in cancelled and site.states[task.id].state not in ("succeeded", "failed", "degraded")
+    ]
+    if disturbed:
+        raise AssertionError(f"{len(disturbed)} tasks were disturbed, e.g. {site.states[disturbed[0]]}")
+    return {"garbage": float(sent.total()), "dead_letters": float(unreadable.total())}
 
 
 async def disorder(site: Site, seed: int) -> dict[str, float]:
@@ -410,6 +429,11 @@ async def idle(site: Site, seed: int) -> dict[str, float]:
     if after > before + 4.0 + 0.02 * before:
         raise AssertionError(f"the idle scheduler grew from {before:.1f} to {after:.1f} MiB in {lasts_s:g} s")
     return {"rss_mib": after, "growth_mib": after - before, "idle_s": lasts_s}
+
+
+def _phase(pid: int) -> str:
+    """State of a process, as the kernel calls it; T is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _rss_mib(pid: int) -> float:

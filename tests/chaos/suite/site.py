@@ -361,6 +361,28 @@ class Site:
             within_s,
         )
 
+    async def dead_letters(self, wanted: Mapping[str, int], within_s: float = 30.0) -> None:
+        """Wait until as many records as `wanted` lie in the dead-letter topic of each topic.
+
+        Raises:
+            AssertionError: there are more, or fewer for too long.
+        """
+        reader = LogReader(self.kafka, self.prefix, [f"{topic}.dlq" for topic in wanted])
+        await reader.start()
+        try:
+            ends = time.monotonic() + within_s
+            while True:
+                found = dict.fromkeys(wanted, 0)
+                for name, end in (await reader.end_offsets()).items():
+                    found[name.rpartition("/")[0].removesuffix(".dlq")] += end
+                if found == dict(wanted):
+                    return
+                if time.monotonic() > ends or any(found[topic] > count for topic, count in wanted.items()):
+                    raise AssertionError(f"dead letters are {found}, {dict(wanted)} records cannot be read")
+                await asyncio.sleep(0.1)  # the broker tells nobody
+        finally:
+            await reader.stop()
+
     async def progress(self, count: int, what: str = "some work done", within_s: float = 60.0) -> float:
         """Until `count` more tasks have ended, or all have; the seconds it took.
 

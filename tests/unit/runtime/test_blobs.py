@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import msgspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from services.runtime.blobs import BlobError, Blobs
 
@@ -79,3 +81,37 @@ def test_unwritable_folder_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(BlobError, match="cannot write"):
         Blobs(str(tmp_path / "file" / "blobs")).put(b"x")
+
+
+def test_a_driver_that_hangs_or_has_errors_of_its_own_fails_in_one_line(tmp_path: Path) -> None:
+    class DriverError(Exception):
+        """As those of object stores' clients: no OSError."""
+
+    class Driver(MemoryFileSystem):  # type: ignore[misc]
+        cachable = False
+        gate = threading.Event()
+
+        def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
+            raise DriverError("403\nforbidden")
+
+        def size(self, path: str) -> int:
+            self.gate.wait(30.0)
+            raise DriverError("gone")
+
+        def glob(self, path: str, **_: object) -> dict[str, object]:
+            raise DriverError("no such bucket")
+
+    store = Blobs(f"memory://{tmp_path.name}", deadline_s=0.2)
+    ref = store.put(b"payload")
+    store._fs = Driver()
+    with pytest.raises(BlobError, match="no such bucket; look at TEMPER_BLOBS"):
+        store.listed()
+    for call in (lambda: store.get(ref), lambda: store.find(ref.digest), lambda: store.put(b"payload")):
+        with pytest.raises(BlobError, match=r"no answer within 0\.2 s") as caught:
+            call()
+        assert isinstance(caught.value.__cause__, OSError), "a store that is out of reach, for who asks"
+    Driver.gate.set()
+    with pytest.raises(BlobError, match="DriverError: gone") as caught:
+        store.get(ref)
+    assert isinstance(caught.value.__cause__, OSError), "out of reach, not damaged"
+    assert "\n" not in str(caught.value)

@@ -230,3 +230,17 @@ def test_a_suspect_begins_with_no_more_beside_it_than_it_may_have() -> None:
     assert begun(intake) == [], "two that may be two are full"
     intake.end("u")
     assert begun(intake) == ["d"]
+
+
+def test_a_running_group_whose_lease_is_over_is_told_once_and_one_that_is_renewed_is_not() -> None:
+    intake = ready()
+    for name in ("a", "b", "c"):
+        intake.offer(msgspec.structs.replace(assigned(name), lease_s=10.0), 0.0, 0.0)
+    intake.decide(1.0)
+    intake.offer(msgspec.structs.replace(assigned("waits"), lease_s=5.0), 1.0, 1.0)
+    assert intake.lapsed(9.0) == []
+    intake.renewed(("b",), 5.0)
+    assert intake.lapsed(10.0) == ["a", "c"], "`waits` has not begun: it is rejected, not stopped"
+    assert intake.lapsed(10.5) == []
+    intake.end("a")
+    assert intake.lapsed(15.0) == ["b"]

@@ -9,7 +9,8 @@ from schemas.cards import Card, VerifierTable
 from schemas.run import RunConfig
 from schemas.tasks import Task, TaskCancelled, TaskSubmitted
 from services.runtime.catalog import Catalog, CatalogError, Drawn, Split
-from services.scheduler.effects import Derive, Publish, coalesce
+from services.scheduler.effects import Derive, Publish
+from services.scheduler.fold import Batch, Input, step
 from services.scheduler.handlers import records_of
 from services.scheduler.policies import policies_of
 from services.verifier.families import stages
@@ -48,8 +49,11 @@ def test_a_sub_task_is_submitted_in_its_parent_s_name() -> None:
 def test_a_domain_that_cannot_yield_one_is_said_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     lost = msgspec.structs.replace(DERIVE, parent=msgspec.structs.replace(PARENT, domain="z"))
     with caplog.at_level(logging.WARNING):
-        assert records_of([lost], Draws(), epoch=1, seq=1) == []
+        [out] = records_of([lost], Draws(), epoch=1, seq=1)
     assert "gets no simpler sub-task" in caplog.text
+    assert isinstance(out.event, TaskCancelled)
+    assert (out.event.task_id, out.event.parent, out.traceparent) == ("c", "p", "tr")
+    assert out.event.reason.startswith("cannot be made: unknown domain 'z'")
 
 
 def test_records_have_keys_and_identities_that_last(bench: Bench) -> None:
@@ -69,20 +73,17 @@ def test_records_have_keys_and_identities_that_last(bench: Bench) -> None:
     assert records == records_of(effects, Draws(), epoch=1, seq=7)
 
 
-def test_only_the_last_state_of_a_task_goes_out(bench: Bench) -> None:
-    bench.submit("t")
-    bench.submit("u")
+def test_every_state_goes_out_also_those_of_one_batch(bench: Bench) -> None:
     bench.beat(slots=1)
-    bench.tick()
-    bench.verdicts("t", 1.0, 1.0)
-    bench.submit("u", prompt="other")
-    kept = [effect.event for effect in coalesce(bench.effects) if isinstance(effect, Publish)]
-    assert [(event.task_id, event.state) for event in kept] == [
-        ("u", "ready"),
-        ("t", "succeeded"),
-        ("u", "rejected"),
-        ("u", "ready"),
+    inputs = (Input(event=TaskSubmitted(task=Task(id="t", domain="a", prompt="p")), trace="tr"),)
+    effects = step(bench.state, bench.policies, Batch(seq=1, now=bench.now, inputs=inputs))
+    told = [effect for effect in effects if isinstance(effect, Publish)]
+    assert [effect.event.state for effect in told] == ["ready", "leased"]
+    assert {effect.trace for effect in told} == {"tr"}
+    records = [
+        record for record in records_of(effects, Draws(), epoch=1, seq=1) if record.topic == "task-states"
     ]
+    assert len({record.id for record in records}) == 2
 
 
 def test_policies_follow_cards_and_run() -> None:
