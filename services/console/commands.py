@@ -8,17 +8,18 @@ import json
 import os
 import sys
 import webbrowser
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
 from schemas.ids import event_id
 from schemas.run import RunConfig
-from schemas.tasks import Task, TaskSubmitted
+from schemas.tasks import TaskSubmitted
 from schemas.topics import POOLS, TASKS
 from services.console import connection, outside
 from services.console.errors import DONE, NO, WRONG_USE, ConsoleError
+from services.console.lines import submissions
 from services.runtime import settings
 from services.runtime.catalog import Catalog
 from services.runtime.producer import Outgoing, Producer
@@ -75,33 +76,19 @@ def submit(arguments: argparse.Namespace, _: list[str]) -> int:
         paths = settings.load_json(Path(link.config), RunConfig).domains.paths if link.config else DOMAINS
         catalog = Catalog.load(paths, ("*",), ())
         drawn = catalog.sample(arguments.domain, split="train", seed=arguments.seed, count=arguments.count)
-        tasks: Iterable[Task] = [item.task for item in drawn]
+        # Through the wire's own rules, which building a struct in Python does not check.
+        events = [
+            msgspec.convert(
+                {"task": msgspec.to_builtins(item.task), "priority": arguments.priority}, TaskSubmitted
+            )
+            for item in drawn
+        ]
     else:
-        tasks = list(_read_tasks(arguments.file))
-    # Through the wire's own rules, which building a struct in Python does not check.
-    events = [
-        msgspec.convert({"task": msgspec.to_builtins(task), "priority": arguments.priority}, TaskSubmitted)
-        for task in tasks
-    ]
+        events = list(submissions(arguments.file, arguments.priority))
     asyncio.run(_emit(link, [(event, event.task.domain, event.task.id) for event in events]))
     for event in events:
         print(event.task.id)
     return DONE
-
-
-def _read_tasks(path: Path) -> Iterable[Task]:
-    try:
-        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-    except OSError as error:
-        raise ConsoleError(f"{path}: cannot be read: {error.strerror or error}", WRONG_USE) from error
-    # At line feeds only, for JSON text may hold other characters that Python takes for the end of a line.
-    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            yield msgspec.json.decode(line, type=Task)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ConsoleError(f"{path}:{number}: not a task: {error}", WRONG_USE) from error
 
 
 async def _emit(link: connection.Connection, events: list[tuple[object, str, str]]) -> None:
