@@ -46,7 +46,8 @@ def parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     up.add_argument("--plain", action="store_true", help="plain lines instead of the live view")
 
     submit = command("submit", "put tasks on the `tasks` topic", commands.submit)
-    submit.add_argument("file", nargs="?", type=Path, help="JSON Lines of tasks, or of {\"task\": ..., \"priority\": ...}; - is standard input")
+    lines = 'JSON Lines of tasks, or of {"task": ..., "priority": ...}; - is standard input'
+    submit.add_argument("file", nargs="?", type=Path, help=lines)
     submit.add_argument("--domain", help="draw tasks from a domain instead")
     submit.add_argument("--count", type=int, default=1)
     submit.add_argument("--seed", type=int, default=0)

@@ -127,7 +127,9 @@ def second_end(log: Log) -> None:
         if log.parts[found[0]][found[1]].event.state in TERMINAL  # type: ignore[attr-defined]
     )
     other = "failed" if log.parts[place][index].event.state == "succeeded" else "succeeded"  # type: ignore[attr-defined]
-    log.parts[place].append(changed(log.parts[place][index], state=other))
+    record = log.parts[place][index]
+    envelope = msgspec.structs.replace(record.envelope, id="told-anew")
+    log.parts[place].append(changed(msgspec.structs.replace(record, envelope=envelope), state=other))
 
 
 def drop_entry(log: Log) -> None:

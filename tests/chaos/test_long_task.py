@@ -33,7 +33,7 @@ from schemas.rewards import StageVerified, TrajectoryVerified
 from schemas.run import Domains, Model, RunConfig, Sampler, Verifier
 from schemas.states import TERMINAL, TaskState
 from schemas.tasks import Task, TaskSubmitted
-from schemas.topics import HEARTBEATS, TASKS
+from schemas.topics import HEARTBEATS, POOLS, TASKS
 from services.console.processes import Services
 from services.runtime import topics
 from services.runtime.catalog import Catalog
@@ -222,7 +222,7 @@ class Chain:
 
     async def run(self) -> None:
         """Submit the task and see it through."""
-        await topics.create(self.broker.bootstrap, "", ("standard",))
+        await topics.create(self.broker.bootstrap, "", POOLS)
         for each in self.services.values():
             each.start()
         producer = Producer(self.broker.bootstrap, "", "test")

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from services.trainer.settings import Settings
 
 Make = Callable[..., tuple[list[Any], list[Any]]]
-ENVELOPE = Envelope(id="x", type="x", key="k", occurred_at=0.0, producer="p", data=msgspec.Raw(b"{}"))
+
+
+def envelope(number: int) -> Envelope:
+    return Envelope(
+        id=f"x{number}", type="x", key="k", occurred_at=0.0, producer="p", data=msgspec.Raw(b"{}")
+    )
 
 
 def topic_of(event: Any) -> str:
@@ -43,7 +48,9 @@ class Log:
 
     async def poll(self, timeout_s: float, max_records: int = 500) -> list[Record]:
         found = [
-            Record(topic_of(event), 0, self.offset + i, self.offset + i, "k", ENVELOPE, event)
+            Record(
+                topic_of(event), 0, self.offset + i, self.offset + i, "k", envelope(self.offset + i), event
+            )
             for i, event in enumerate(self.events[self.offset : self.offset + max_records])
         ]
         self.offset += len(found)
