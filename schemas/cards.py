@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
+from schemas import plain
 from schemas.tasks import Difficulty, Name, Sampling
 
 Layer = Literal["foundation", "tool", "domain", "long_horizon"]
@@ -195,7 +196,11 @@ def parse_card(text: str, where: str) -> Card:
         CardError: not TOML, a missing, unknown or ill-typed key, or an inconsistent setting.
     """
     try:
-        card = msgspec.convert(tomllib.loads(text), Card)
+        table = tomllib.loads(text)
+        for name, value in table.items():
+            if said := plain.fault(value, name):
+                raise CardError(f"{where}: {said}")
+        card = msgspec.convert(table, Card)
     except tomllib.TOMLDecodeError as error:
         raise CardError(f"{where}: not valid TOML: {error}") from error
     except msgspec.ValidationError as error:
@@ -210,6 +215,11 @@ def parse_card(text: str, where: str) -> Card:
         raise CardError(f"{where}: prompt.template must contain {{prompt}}")
     _check_ladder(card, where)
     _check_quota(card, where)
+    if card.timeouts.attempt_s < card.timeouts.lease_s:
+        raise CardError(
+            f"{where}: timeouts.attempt_s = {card.timeouts.attempt_s:g} is less than timeouts.lease_s = "
+            f"{card.timeouts.lease_s:g}, so that an attempt would be over before its first lease; raise it"
+        )
     return card
 
 

@@ -9,9 +9,10 @@ from msgspec import Meta
 
 from schemas.cards import Layer
 
-Count = Annotated[int, Meta(ge=1)]
-Whole = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(gt=0.0)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Whole = Annotated[int, Meta(ge=0, le=1 << 53)]
+Seconds = Annotated[float, Meta(gt=0.0, le=31_536_000.0)]
+"""A year at most: every wait has an end."""
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 Ratio = Annotated[float, Meta(ge=0.001, le=1000.0)]
 

@@ -20,7 +20,7 @@ from schemas.topics import POOLS, TASKS
 from services.console import connection, outside
 from services.console.errors import DONE, NO, WRONG_USE, ConsoleError
 from services.console.lines import submissions
-from services.runtime import settings
+from services.runtime import settings, telemetry
 from services.runtime.catalog import Catalog
 from services.runtime.producer import Outgoing, Producer
 
@@ -49,12 +49,15 @@ def _drive(config: RunConfig, *, plain: bool, train: bool) -> int:
 
     config, folder = choose_folder(config)
     print(f"temper: {folder}", file=sys.stderr)
+    telemetry.setup_traces("console")
     try:
         done = asyncio.run(Run(config, folder, plain=plain, train=train).execute())
     except Interrupted:
         again = "the same command goes on from here" if train else "its data stay"
         print(f"temper: stopped; {again} ({folder})", file=sys.stderr)
         return DONE if not train else 130
+    finally:
+        telemetry.shutdown()
     report_json = json.loads((done / "report.json").read_text())
     held = report_json["heldout"]
     print(
@@ -85,20 +88,28 @@ def submit(arguments: argparse.Namespace, _: list[str]) -> int:
         ]
     else:
         events = list(submissions(arguments.file, arguments.priority))
-    asyncio.run(_emit(link, [(event, event.task.domain, event.task.id) for event in events]))
+    telemetry.setup_traces("console")
+    asyncio.run(_emit(link, events))
+    telemetry.shutdown()
     for event in events:
         print(event.task.id)
     return DONE
 
 
-async def _emit(link: connection.Connection, events: list[tuple[object, str, str]]) -> None:
+async def _emit(link: connection.Connection, events: list[TaskSubmitted]) -> None:
     producer = Producer(link.kafka, link.prefix, "console")
     await producer.start()
     try:
         await producer.emit(
             *(
-                Outgoing(topic=TASKS.name, event=event, key=key, id=event_id(type(event).__name__, identity))  # type: ignore[arg-type]
-                for event, key, identity in events
+                Outgoing(
+                    topic=TASKS.name,
+                    event=event,
+                    key=event.task.domain,
+                    id=event_id("TaskSubmitted", event.task.id),
+                    traceparent=telemetry.submitted(event.task.id, event.task.domain),
+                )
+                for event in events
             )
         )
     finally:

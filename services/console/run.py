@@ -34,7 +34,7 @@ from services.console.processes import Services, roster
 from services.console.report import write_report
 from services.console.stall import STALLED_S, patience_s
 from services.console.view import View, observe
-from services.runtime import settings, topics
+from services.runtime import settings, telemetry, topics
 from services.runtime.catalog import Catalog
 from services.runtime.consumer import LogReader
 from services.runtime.fence import EpochFence
@@ -319,7 +319,11 @@ class Run:
         self._submitted[domain] += 1
         submitted = waiting.pop()
         return Outgoing(
-            topic=TASKS.name, event=submitted, key=domain, id=event_id("TaskSubmitted", submitted.task.id)
+            topic=TASKS.name,
+            event=submitted,
+            key=domain,
+            id=event_id("TaskSubmitted", submitted.task.id),
+            traceparent=telemetry.submitted(submitted.task.id, domain),
         )
 
     def _turn(self, phase: Phase) -> None:

@@ -14,7 +14,7 @@ from schemas.topics import EVALUATIONS, TASKS
 from services.evaluator.collect import Collection
 from services.evaluator.plan import Item, evaluation_id, plan
 from services.evaluator.scores import summarise
-from services.runtime import faults
+from services.runtime import faults, telemetry
 from services.runtime.catalog import Catalog
 from services.runtime.producer import Outgoing, Producer
 
@@ -108,6 +108,7 @@ class Evaluations:
                     event=item.submitted,
                     key=item.domain,
                     id=event_id("TaskSubmitted", item.submitted.task.id),
+                    traceparent=telemetry.submitted(item.submitted.task.id, item.domain),
                 )
                 for item in items
             )

@@ -14,6 +14,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import inspect
 
+from schemas import plain
 from schemas.run import RunConfig
 from services.runtime.errors import BadInput
 
@@ -111,6 +112,10 @@ def convert[T: msgspec.Struct](table: Mapping[str, Any], schema: type[T], *, whe
             else f"known here: {', '.join(prefix + name for name in known)}"
         )
         raise SettingsError(f"{where}unknown setting {key}; {hint}")
+    for name, value in table.items():
+        # What no event could carry: infinities and whole numbers beyond 64 bits are numbers to TOML.
+        if said := plain.fault(value, name):
+            raise SettingsError(f"{where}{said}")
     try:
         return msgspec.convert(dict(table), schema)
     except msgspec.ValidationError as error:

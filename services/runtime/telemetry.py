@@ -54,8 +54,13 @@ def setup(service: str, *, worker: str = "", level: str | None = None) -> None:
     Logs go to standard error: JSON lines when TEMPER_LOG=json or standard error is no terminal and TEMPER_LOG is unset
     to `text`, plain lines otherwise. TEMPER_LOG_LEVEL names the level (default INFO).
     """
-    global _provider  # noqa: PLW0603 (one provider a process)
     _logs(service, level or os.environ.get("TEMPER_LOG_LEVEL", "INFO"))
+    setup_traces(service, worker=worker)
+
+
+def setup_traces(service: str, *, worker: str = "") -> None:
+    """Install the tracer provider only, for a program that writes to a terminal itself; a second call changes nothing."""
+    global _provider  # noqa: PLW0603 (one provider a process)
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or _provider is not None:
         return
     resource = Resource.create(
@@ -98,6 +103,13 @@ def span(
         start_time=None if start_s is None else int(start_s * 1e9),
     ) as opened:
         yield Span(traceparent=_traceparent(opened) or parent, raw=opened)
+
+
+def submitted(task: str, domain: str) -> str:
+    """Begin the trace of a task that is being submitted, by a span that ends at once; its W3C context."""
+    attributes: dict[str, Value] = {"temper.task": task, "temper.domain": domain}
+    with span("submit task", kind="producer", attributes=attributes) as root:
+        return root.traceparent
 
 
 def current_traceparent() -> str:

@@ -104,8 +104,8 @@ class Assembler:
         """Seconds that an attempt of any domain may take."""
         return max([self._timeout_s, *self._timeouts.values()])
 
-    def add_sample(self, sample: TrajectoryCompleted, place: Place, now: float) -> None:
-        """Take a trajectory; those of evaluations are not for training."""
+    def add_sample(self, sample: TrajectoryCompleted, place: Place, now: float, trace: str = "") -> None:
+        """Take a trajectory; those of evaluations are not for training. `trace`: its record's W3C context."""
         if sample.task.purpose != "train":
             return
         group = self._group(sample, sample.task.id, sample.task.domain, place, now)
@@ -120,11 +120,11 @@ class Assembler:
         fit = sound(sample, self._vocabulary)
         self.counts.malformed += not fit
         known[content] = sample if fit else None
-        self._note(group, place)
+        self._note(group, place, trace)
         self._settle(sample.group_id, group)
 
-    def add_verdict(self, verdict: TrajectoryVerified, place: Place, now: float) -> None:
-        """Take a verdict."""
+    def add_verdict(self, verdict: TrajectoryVerified, place: Place, now: float, trace: str = "") -> None:
+        """Take a verdict; `trace`: its record's W3C context."""
         if verdict.purpose != "train":
             return
         group = self._group(verdict, verdict.task_id, verdict.domain, place, now)
@@ -140,7 +140,7 @@ class Assembler:
                 verdict, verdict=msgspec.structs.replace(verdict.verdict, score=None)
             )
         group.verdicts[verdict.index] = verdict
-        self._note(group, place)
+        self._note(group, place, trace)
         self._settle(verdict.group_id, group)
 
     def add_stage(self, group_id: str, now: float) -> None:
@@ -257,7 +257,8 @@ class Assembler:
         group.heard = now
         return group
 
-    def _note(self, group: Incomplete, place: Place) -> None:
+    def _note(self, group: Incomplete, place: Place, trace: str) -> None:
+        group.trace = group.trace or trace
         group.first[place.source] = min(group.first.get(place.source, place.offset), place.offset)
         group.last = max(group.last, place)
 
@@ -283,5 +284,12 @@ class Assembler:
             self.counts.unusable += 1
             self._finished[key] = oldest
             return
-        done = Group(id=key, domain=group.domain, members=found, oldest=oldest, completed=group.last)
+        done = Group(
+            id=key,
+            domain=group.domain,
+            members=found,
+            oldest=oldest,
+            completed=group.last,
+            trace=group.trace,
+        )
         self._ready[key] = (done, group.first)

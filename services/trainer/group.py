@@ -36,6 +36,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     """Lowest policy version that sampled a token of it."""
     completed: Place
     """The last of the records that completed it."""
+    trace: str = ""
+    """W3C context of a record of it."""
 
 
 class Incomplete(msgspec.Struct, kw_only=True):
@@ -48,6 +50,7 @@ class Incomplete(msgspec.Struct, kw_only=True):
     heard: float
     first: dict[str, int] = {}
     last: Place
+    trace: str = ""
     verdicts: dict[int, TrajectoryVerified] = {}
     samples: dict[str, dict[str, TrajectoryCompleted | None]] = {}
     """Trajectory id -> content -> sample; None where it cannot be trained on."""

@@ -27,13 +27,14 @@ def feed(assembler: Assembler, records: Iterable[Record], now: float) -> int:
     """Hand records to the assembler; returns how many were of training tasks. Other events there are not for the trainer."""
     used = 0
     for record in records:
+        trace = record.envelope.traceparent
         place = Place(record.timestamp_ms, record.topic, record.partition, record.offset)
         match record.event:
             case TrajectoryCompleted() as sample:
-                assembler.add_sample(sample, place, now)
+                assembler.add_sample(sample, place, now, trace)
                 used += sample.task.purpose == "train"
             case TrajectoryVerified() as verdict:
-                assembler.add_verdict(verdict, place, now)
+                assembler.add_verdict(verdict, place, now, trace)
                 used += verdict.purpose == "train"
             case StageVerified() as stage:
                 assembler.add_stage(stage.group_id or group_id(stage.task_id, stage.attempt), now)

@@ -166,6 +166,7 @@ class Loop:
         # May be none, when all were too old or lost: the version moves on all the same, since admission waits for it.
         groups = assembler.take(settings.groups_per_step, session.version)
         wait_s = time.monotonic() - self._idle_since
+        began_s = time.time()
         with telemetry.span("train", attributes={"version": session.version + 1, "groups": len(groups)}):
             metrics = await asyncio.to_thread(session.train, groups)
             counts = msgspec.structs.asdict(assembler.counts)
@@ -184,6 +185,16 @@ class Loop:
                 metrics=metrics,
             )
             await self._publish(metrics)
+        for group in groups:  # the end of each task's own trace
+            about: dict[str, telemetry.Value] = {
+                "temper.group": group.id,
+                "temper.domain": group.domain,
+                "temper.version": session.version,
+            }
+            with telemetry.span(
+                "train group", parent=group.trace, kind="consumer", attributes=about, start_s=began_s
+            ):
+                pass
         self._idle_since = self._heard = time.monotonic()
         self._last = dict(metrics)
         log.info(

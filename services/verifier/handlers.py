@@ -186,9 +186,9 @@ class Handler:
 
     async def _judge(self, event: TrajectoryCompleted, record: Record, done: Done) -> None:
         attributes: dict[str, telemetry.Value] = {
-            "domain": event.task.domain,
-            "task": event.task.id,
-            "attempt": event.attempt,
+            "temper.domain": event.task.domain,
+            "temper.task": event.task.id,
+            "temper.attempt": event.attempt,
         }
         with telemetry.span(
             "verify", parent=record.envelope.traceparent, kind="consumer", attributes=attributes

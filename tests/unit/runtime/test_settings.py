@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from schemas.cards import Card, CardError, parse_card
 from schemas.run import RunConfig
 from services.runtime import settings
 from services.runtime.settings import SettingsError, parse_overrides, resolve
@@ -99,3 +102,44 @@ def test_process_reads_the_environment(tmp_path: Path) -> None:
 def test_process_refuses_a_bad_environment(env: dict[str, str], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         settings.process("sampler", env)
+
+
+def numbers(schema: type[msgspec.Struct], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of all settings that hold a number, or may."""
+    info = msgspec.inspect.type_info(schema)
+    assert isinstance(info, msgspec.inspect.StructType)
+    for field in info.fields:
+        if isinstance(field.type, msgspec.inspect.StructType):
+            yield from numbers(field.type.cls, (*path, field.name))
+        elif isinstance(field.type, msgspec.inspect.IntType | msgspec.inspect.FloatType):
+            yield (*path, field.name)
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", str(1 << 70), "-1"])
+def test_no_setting_is_infinite_no_number_beyond_64_bits_or_negative(value: str) -> None:
+    paths = list(numbers(RunConfig))
+    assert len(paths) > 50
+    for path in paths:
+        key = ".".join(path)
+        with pytest.raises(SettingsError, match=rf"^{key}(:| is) ") as caught:
+            resolve([f"--{key}", value])
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", str(1 << 70), "-1"])
+def test_no_figure_of_a_card_is_infinite_no_number_beyond_64_bits_or_negative(value: str) -> None:
+    head = 'name = "a"\nlayer = "tool"\nsummary = "s"\ngenerator = "m:f"\nverifier.family = "code"\n'
+    parse_card(head, "here.toml")
+    paths = list(numbers(Card))
+    assert len(paths) > 25
+    for path in paths:
+        key = ".".join(path)
+        with pytest.raises(CardError, match=key) as caught:
+            parse_card(f"{head}{key} = {value}\n", "here.toml")
+        assert "\n" not in str(caught.value)
+
+
+def test_an_attempt_that_would_be_over_before_its_lease_is_refused() -> None:
+    head = 'name = "a"\nlayer = "tool"\nsummary = "s"\ngenerator = "m:f"\nverifier.family = "code"\n'
+    with pytest.raises(CardError, match=r"timeouts\.attempt_s = 20 is less than timeouts\.lease_s = 30"):
+        parse_card(f"{head}timeouts.attempt_s = 20.0\n", "here.toml")

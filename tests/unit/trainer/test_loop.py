@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from opentelemetry.trace import INVALID_SPAN
 
 from schemas.cards import Timeouts
 from schemas.envelope import Envelope
 from schemas.states import State, TaskState
+from services.runtime import telemetry
 from services.runtime.lifecycle import Lifecycle
 from services.runtime.wire import Record
 from services.trainer import handlers
@@ -28,7 +31,13 @@ Make = Callable[..., tuple[list[Any], list[Any]]]
 
 def envelope(number: int) -> Envelope:
     return Envelope(
-        id=f"x{number}", type="x", key="k", occurred_at=0.0, producer="p", data=msgspec.Raw(b"{}")
+        id=f"x{number}",
+        type="x",
+        key="k",
+        occurred_at=0.0,
+        producer="p",
+        traceparent=f"00-{number:032x}-{1:016x}-01",
+        data=msgspec.Raw(b"{}"),
     )
 
 
@@ -177,3 +186,22 @@ def test_steps_whose_groups_are_all_too_old_move_the_version_on(chosen: Settings
     assert [item.event.metrics["groups"] for item in written] == [2.0, 0.0, 0.0, 0.0]
     assert "reward_mean" not in written[1].event.metrics
     assert len({item.event.policy.digest for item in written}) == 1
+
+
+def test_a_group_ends_its_task_s_own_trace(
+    chosen: Settings, make_events: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[tuple[str, str, Any]] = []
+
+    @contextmanager
+    def span(name: str, *, parent: str = "", **about: Any) -> Iterator[telemetry.Span]:
+        opened.append((name, parent, about.get("attributes")))
+        yield telemetry.Span(traceparent=parent, raw=INVALID_SPAN)
+
+    monkeypatch.setattr(telemetry, "span", span)
+    asyncio.run(drive(msgspec.structs.replace(chosen, steps=1), history(make_events, 3)))
+    trained = [(parent, about) for name, parent, about in opened if name == "train group"]
+    assert len(trained) == 2
+    assert len({parent for parent, _ in trained}) == 2
+    assert all(about["temper.version"] == 1 and about["temper.group"] for _, about in trained)
+    assert all(parent.startswith("00-") for parent, _ in trained)
