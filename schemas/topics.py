@@ -25,13 +25,13 @@ class Topic(Data, frozen=True, kw_only=True):
     def config(self) -> dict[str, str]:
         """Broker settings of the topic."""
         settings = {"cleanup.policy": self.cleanup, "max.message.bytes": str(self.max_message_bytes)}
-        if self.cleanup == "compact":
+        if "compact" in self.cleanup:
             settings |= {
                 "min.cleanable.dirty.ratio": "0.2",
                 "segment.ms": "3600000",
                 "delete.retention.ms": str(7 * DAY_MS),
             }
-        else:
+        if "delete" in self.cleanup:
             settings["retention.ms"] = str(self.retention_ms)
         return settings
 
@@ -40,7 +40,14 @@ TASKS = Topic(name="tasks", partitions=6, retention_ms=-1, guarded=True)
 TRAJECTORIES = Topic(name="trajectories", partitions=6, max_message_bytes=8_388_608)
 REWARDS = Topic(name="rewards", partitions=6, retention_ms=-1, guarded=True)
 CHECKPOINTS = Topic(name="checkpoints", partitions=1, retention_ms=-1, guarded=True)
-TASK_STATES = Topic(name="task-states", partitions=6, cleanup="compact", dead_letters=False)
+TASK_STATES = Topic(
+    name="task-states",
+    partitions=6,
+    cleanup="compact,delete",
+    retention_ms=90 * DAY_MS,
+    dead_letters=False,
+)
+"""Newest state of each task, and not of every task that ever was: no state that a task stays in lasts as long as this."""
 EVALUATIONS = Topic(name="evaluations", partitions=1, retention_ms=-1, dead_letters=False)
 HEARTBEATS = Topic(name="heartbeats", partitions=2, retention_ms=-1, guarded=True)
 JOURNAL = Topic(name="journal", partitions=1, retention_ms=-1, guarded=True)

@@ -75,7 +75,9 @@ async def align(client: Any, declared: Mapping[str, Topic]) -> None:
         if topic.guarded and (how := limits(plain)):
             own = {key: value for key, (value, mine) in found[name].items() if mine}
             await _keep(client, name, own, how)
-        elif not topic.guarded and topic.cleanup == "delete":
+        elif not topic.guarded and all(
+            "delete" in policy for policy in (topic.cleanup, plain.get("cleanup.policy", "delete"))
+        ):
             is_now = int(plain.get("retention.ms", topic.retention_ms))
             if is_now != topic.retention_ms:
                 log.warning(
