@@ -18,6 +18,8 @@ class AttemptAssigned(Event, frozen=True, kw_only=True):
     """Seconds since the epoch by the scheduler's clock; heartbeats that name the lease extend it."""
     lease_s: Annotated[float, Meta(ge=0.0)] = 0.0
     """Seconds that the lease lasts from its reception, by the worker's own clock; 0: not said."""
+    attempt_s: Annotated[float, Meta(ge=0.0)] = 0.0
+    """Seconds from its reception after which the attempt is over however often its lease is renewed; 0: not said."""
     task: Task
     attempt: Annotated[int, Meta(ge=1)]
     group_id: str

@@ -109,7 +109,7 @@ class Desk:
     def lapse(self) -> None:
         """Take out of the engine what this worker has no right to any more: the work is given to another."""
         for lease_id in self._intake.lapsed(time.time()):
-            log.warning("lease %s is over, no heartbeat got through: its group is stopped", lease_id)
+            log.warning("lease %s is over: its group is stopped", lease_id)
             self._stop(lease_id, "expired")
 
     def _stop(self, lease_id: str, reason: emit.Reason) -> None:

@@ -5,6 +5,7 @@ Pure: time is an argument (seconds since the epoch); engines and topics are the 
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Literal
@@ -53,6 +54,8 @@ Action = Start | Switch | Reject
 class _Held:
     assigned: AttemptAssigned
     lease_s: float
+    ends_at: float
+    """No renewal goes beyond."""
     running: bool = False
     lapsed: bool = False
 
@@ -86,7 +89,8 @@ class Intake:
         # The length and our own clock where it is said: the scheduler's clock may be wrong, and a lease that ran out
         # before it arrived is followed by its revocation in the same partition.
         lease_s = assigned.lease_s or max(0.0, assigned.lease_expires_at - sent_at)
-        self._held[lease_id] = _Held(assigned, lease_s)
+        ends_at = now + assigned.attempt_s if assigned.attempt_s else math.inf
+        self._held[lease_id] = _Held(assigned, lease_s, ends_at)
         self._leases.take(lease_id, now + lease_s if assigned.lease_s else assigned.lease_expires_at)
         return "taken"
 
@@ -109,12 +113,13 @@ class Intake:
         for lease_id in lease_ids:
             held = self._held.get(lease_id)
             if held is not None:
-                self._leases.renew([lease_id], at + held.lease_s)
+                self._leases.renew([lease_id], min(at + held.lease_s, held.ends_at))
 
     def lapsed(self, now: float) -> list[str]:
         """Leases that are over, by this worker's clock, while their groups are in the engine; each is told once.
 
-        Nobody has heard of this worker for so long that the scheduler gives the work to another.
+        Nobody has heard of this worker for so long that the scheduler gives the work to another; or the attempt has had all
+        its time, and the word of that has come to another worker, which has the partition now.
         """
         live = set(self._leases.live(now))
         found = [

@@ -19,6 +19,7 @@ class Assign(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lease_id: str
     lease_expires_at: float
     lease_s: float
+    attempt_s: float = 0.0
     task_id: str
     body: bytes
     """The task in MessagePack."""
@@ -39,6 +40,7 @@ class Assign(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             lease_id=self.lease_id,
             lease_expires_at=self.lease_expires_at,
             lease_s=self.lease_s,
+            attempt_s=self.attempt_s,
             task=task,
             attempt=self.attempt,
             group_id=group_id(self.task_id, self.attempt),

@@ -244,3 +244,18 @@ def test_a_running_group_whose_lease_is_over_is_told_once_and_one_that_is_renewe
     assert intake.lapsed(10.5) == []
     intake.end("a")
     assert intake.lapsed(15.0) == ["b"]
+
+
+def test_no_renewal_goes_beyond_the_time_of_the_attempt() -> None:
+    """Its revocation lies in a partition that may have passed to another worker since."""
+    intake = ready()
+    intake.offer(msgspec.structs.replace(assigned("a"), lease_s=10.0, attempt_s=25.0), 1.0, 1.0)
+    intake.offer(msgspec.structs.replace(assigned("b"), lease_s=10.0), 1.0, 1.0)
+    intake.decide(1.0)
+    over = {}
+    for at in range(5, 45, 5):
+        intake.renewed(("a", "b"), float(at))
+        over[at] = intake.lapsed(at + 0.5)
+    assert {at: gone for at, gone in over.items() if gone} == {30: ["a"]}, (
+        "26 s it could last, and is told once"
+    )
