@@ -54,7 +54,7 @@ COUNTABLE = 1 << 53
 
 @cache
 def whole_fields(cls: type[msgspec.Struct]) -> tuple[tuple[str, ...], ...]:
-    """Paths of the whole numbers of an event: names of fields, `*` for each item of a list of structs."""
+    """Paths of the whole numbers of an event: names of fields, `*` for each item of a list and each value of a map."""
     found: list[tuple[str, ...]] = []
 
     def look(kind: inspect.Type, path: tuple[str, ...]) -> None:
@@ -67,17 +67,17 @@ def whole_fields(cls: type[msgspec.Struct]) -> tuple[tuple[str, ...], ...]:
         elif isinstance(kind, inspect.UnionType):
             for each in kind.types:
                 look(each, path)
-        elif isinstance(kind, inspect.VarTupleType | inspect.ListType) and isinstance(
-            kind.item_type, inspect.StructType
-        ):
+        elif isinstance(kind, inspect.VarTupleType | inspect.ListType):
             look(kind.item_type, (*path, "*"))
+        elif isinstance(kind, inspect.DictType):
+            look(kind.value_type, (*path, "*"))
 
     look(inspect.type_info(cls), ())
     return tuple(dict.fromkeys(found))
 
 
 def uncountable(event: msgspec.Struct) -> str:
-    """Which whole number of an event is beyond COUNTABLE; "" if none is. Lists of bare numbers are not looked at."""
+    """Which whole number of an event is beyond COUNTABLE; "" if none is."""
     direct, deeper = _reading(type(event))
     for value in direct(event):
         if value.__class__ is int and not -COUNTABLE <= value <= COUNTABLE:
@@ -105,10 +105,26 @@ def _named(event: msgspec.Struct) -> str:
         values: list[Any] = [event]
         for name in path:
             if name == "*":
-                values = [item for value in values if value for item in value]
+                values = [
+                    item
+                    for value in values
+                    if value
+                    for item in (value.values() if isinstance(value, dict) else value)
+                ]
             else:
                 values = [getattr(value, name, None) for value in values]
-        for value in values:
-            if type(value) is int and not -COUNTABLE <= value <= COUNTABLE:
-                return f"{'.'.join(path)} is {value:.3e}; whole numbers go to 2^53"
+        whole = [value for value in values if type(value) is int]
+        if whole and not (min(whole) >= -COUNTABLE and max(whole) <= COUNTABLE):
+            beyond = max(whole, key=abs)
+            return f"{'.'.join(path)} is {_shown(beyond)}; whole numbers go to 2^53"
     return ""
+
+
+FLOATING = 1000
+"""Bits of a whole number that a float holds for sure."""
+
+
+def _shown(value: int) -> str:
+    """A large number in a few characters. JSON has numbers that no float holds, and whose digits take long to print."""
+    bits = value.bit_length()
+    return f"{value:.3e}" if bits < FLOATING else f"an integer of {bits} bits"

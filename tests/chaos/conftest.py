@@ -1,7 +1,8 @@
-"""Whole runs as a user starts them, in a folder of their own."""
+"""Whole runs as a user starts them, in a folder of their own; and one short run of the suite, kept to be audited."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -13,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from services.runtime.stack import Process
+from services.runtime.stack import Process, Stack
+from tests.chaos.recorded import Recorded, play
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -54,6 +56,12 @@ class LiveRun:
             pytest.fail(f"the run did not end within {timeout_s} s: {self.process.output()[-3000:]}")
         assert status == 0, self.process.output()[-3000:]
         return dict(json.loads((self.folder / "report.json").read_text()))
+
+
+@pytest.fixture(scope="session")
+def recorded(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """A short real run, kept to be audited."""
+    return asyncio.run(play(tmp_path_factory.mktemp("audited"), stack))
 
 
 @pytest.fixture

@@ -13,12 +13,15 @@ from schemas.checkpoints import CheckpointPublished
 from schemas.evaluations import EvaluationFinished
 from schemas.run import RunConfig
 from services.runtime.catalog import Catalog
+from services.runtime.faults import POINTS
 from services.runtime.settings import load_json
 from services.runtime.stack import Stack
 from services.scheduler.policies import policies_of
 from tests.chaos.suite import log as logs
 from tests.chaos.suite.audit import audit
 from tests.chaos.suite.findings import unchecked
+from tests.chaos.suite.plays.kills import SCHEDULER_POINTS
+from tests.chaos.suite.scenarios import SCENARIOS
 
 FAULTS = (
     "sampler:after-lease:9",
@@ -36,7 +39,25 @@ FAULTS = (
     "scheduler:after-journal:40",
     "scheduler:after-effects:60",
 )
-"""Counts are passes of one process; each fault comes once, so the next process gets further."""
+"""Counts are passes of one process; each fault comes once, so the next process gets further. Two of the scheduler's points only:
+what ends five times in two minutes is not started again."""
+ELSEWHERE = {
+    **dict.fromkeys(SCHEDULER_POINTS, "tests/chaos/suite/plays/kills.py"),
+    "scheduler:before-tidy": "tests/unit/scheduler/test_cellar.py",
+}
+"""Where processes are killed at the scheduler's points, each seen by the mark that it leaves."""
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def test_every_named_point_is_one_where_something_dies() -> None:
+    sought = [fault.rpartition(":")[0] for fault in FAULTS]
+    assert len(sought) == len(set(sought))
+    assert {*sought, *ELSEWHERE} == set(POINTS)
+    assert {point for point in ELSEWHERE if not point.startswith("scheduler:")} == set()
+    told = (PROJECT / ELSEWHERE["scheduler:before-tidy"]).read_text(encoding="utf-8")
+    assert '"TEMPER_FAULT": f"scheduler:before-tidy:' in told
+    [scenario] = [each for each in SCENARIOS if each.name == "scheduler-killed"]
+    assert scenario.short
 
 
 @pytest.mark.chaos
@@ -70,7 +91,7 @@ def test_every_service_dies_at_every_named_point(start_run: Callable[..., Any], 
     told = [event for event in evaluations if isinstance(event, EvaluationFinished)]
     assert sorted(event.label for event in told) == ["after", "before"]
     assert all(event.complete for event in told)
-    assert found.figures["epochs"] >= 3
+    assert found.figures["epochs"] >= 1 + sum(fault.startswith("scheduler:") for fault in FAULTS)
     trained = [
         group
         for version in {

@@ -17,7 +17,7 @@ from tests.chaos.suite.scenarios import SCENARIOS
 
 SHORT = [scenario for scenario in SCENARIOS if scenario.short]
 SEED = int(os.environ.get("TEMPER_CHAOS_SEED", "1"))
-pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("scenario", SHORT, ids=[scenario.name for scenario in SHORT])

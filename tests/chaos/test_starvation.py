@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SLOTS, TASKS, LOAD = 8, 3000, 0.95
 SHORT_S, LONG_S, LONG_SHARE = 1.0, 20.0, 0.05
+BEGAN = 1000.0
 SLACK, CAP_S = 1.0, 10.0
 """Below what a long task takes and what is waited at this load, so that the cap decides."""
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -45,7 +46,7 @@ class Simulation:
         )
         self.together = together
         self.state = State()
-        self.now = 1000.0
+        self.now = BEGAN
         self.running: list[tuple[float, int, AttemptAssigned]] = []
         self.released: tuple[Released, ...] = ()
         self.eligible: dict[str, float] = {}
@@ -131,6 +132,9 @@ def test_nobody_starves(seed: int, *, together: bool) -> None:
     simulation.run()
     assert len(simulation.waits["short"]) + len(simulation.waits["long"]) == TASKS
     assert len(simulation.state.ended) == TASKS
+    # It was as busy, and as mixed, as it says.
+    assert 0.88 < simulation.busy_s / (SLOTS * (simulation.now - BEGAN)) <= 1.0
+    assert len(simulation.waits["long"]) / TASKS == pytest.approx(LONG_SHARE, abs=0.01)
     assert broken(simulation) == []
 
 

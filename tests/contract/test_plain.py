@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from schemas.checkpoints import CheckpointPublished
 from schemas.envelope import JSON, MSGPACK, ContentType, DecodeError, Envelope, open_envelope
 from schemas.events import REGISTRY
+from schemas.examples import example
 from schemas.heartbeats import WorkerHeartbeat
 from schemas.plain import COUNTABLE, fault, whole_fields
 from schemas.tasks import QuotaChanged, Task, TaskSubmitted
@@ -97,6 +99,24 @@ def test_a_quota_beyond_counting_is_refused() -> None:
     data = b'{"domain": "d", "nominal": 1000000000000000000000000000000}'
     with pytest.raises(DecodeError, match=r"nominal is 1\.000e\+30"):
         opened(data, "QuotaChanged", JSON)
+
+
+@pytest.mark.parametrize(
+    ("event", "field", "value"),
+    [
+        ("WorkerHeartbeat", "offsets", {"tasks/0": 1 << 64}),
+        ("CreditsGranted", "credits", {"train": [1, -(1 << 70)]}),
+        ("SnapshotStored", "offsets", {"tasks/0": 1, "tasks/1": 10**400}),
+        ("TrajectoryCompleted", "token_ids", [1, 2, 1 << 53, (1 << 53) + 1]),
+        ("TurnCompleted", "token_ids", [1 << 64]),
+    ],
+)
+def test_whole_numbers_in_lists_and_maps_are_looked_at(event: str, field: str, value: Any) -> None:
+    """What no encoding carries on would end whoever writes or digests it."""
+    good = msgspec.to_builtins(example(REGISTRY[event, 1]))
+    opened(msgspec.json.encode(good), event, JSON)
+    with pytest.raises(DecodeError, match=rf"{field}\.\*.* is .*; whole numbers go to 2\^53"):
+        opened(json.dumps(good | {field: value}).encode(), event, JSON)
 
 
 def test_every_event_can_be_looked_at() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import sys
 import tempfile
@@ -28,6 +29,8 @@ def main(argv: list[str]) -> int:
     from tests.chaos.suite.run import once
     from tests.chaos.suite.scenarios import SCENARIOS
 
+    # Brokers that are killed on purpose are not worth a line a second.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     names = [name for name in chosen.only.split(",") if name]
     known = {scenario.name for scenario in SCENARIOS}
     if unknown := set(names) - known:

@@ -1,6 +1,12 @@
-"""What an audit has found, and on how much it has looked. Invariant: a check that was made on nothing is a finding itself."""
+"""What an audit has found, and on how much it has looked. Invariant: a check that was made on nothing is a finding itself.
+
+So is what a scenario says it has done and of which nothing is to be seen afterwards.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +21,7 @@ CHECKS: tuple[tuple[int, str], ...] = (
     (1, "ends observed"),
     (2, "effects decided"),
     (2, "results scored"),
+    (2, "verdicts accounted"),
     (3, "ranges taken"),
     (4, "leases unexpired"),
     (4, "pools counted"),
@@ -26,6 +33,16 @@ CHECKS: tuple[tuple[int, str], ...] = (
 """What is checked: number of the invariant in docs/design.md, section 3, and what is counted."""
 
 
+class Loss(NamedTuple):
+    """A lease that ended with its worker: nobody renewed it, or the worker's process had ended."""
+
+    lease: str
+    worker: str
+    """Who named it last."""
+    pid: int
+    """And from which process."""
+
+
 class Audit(msgspec.Struct, kw_only=True):
     """What came of it."""
 
@@ -35,6 +52,8 @@ class Audit(msgspec.Struct, kw_only=True):
     """After each entry, by pool: time, shard, pool, slots leased, slots there are, whether a lease was given."""
     states: dict[str, State] = {}
     """Folded state by shard."""
+    lost: list[Loss] = []
+    """Leases that a worker had named and that were taken back because of its end."""
     checked: dict[str, int] = {}
     """How many things each check was made on."""
 
@@ -63,4 +82,11 @@ def unchecked(parts: list[Audit], *, projected: bool = True) -> list[str]:
         for number, what in CHECKS
         if (projected or what != "fields projected")
         and not any(part.checked.get(named(number, what)) for part in parts)
+    ]
+
+
+def unproven(wanted: Iterable[str], figures: Mapping[str, float]) -> list[str]:
+    """Effects that a scenario says it had and of which a run shows nothing."""
+    return [
+        f"no effect: {name} is 0 in a run that was to show it" for name in wanted if not figures.get(name)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+import subprocess
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -13,6 +14,8 @@ from typing import Any
 
 import msgspec
 import redis.asyncio
+from aiokafka.errors import KafkaError
+from redis.exceptions import RedisError
 
 from services.runtime.stack import StackError
 from services.runtime.stack.kafka import KafkaServer
@@ -20,11 +23,22 @@ from services.runtime.stack.redis import RedisServer
 from services.scheduler.settings import redis_key
 from tests.chaos.suite import log as logs
 from tests.chaos.suite.audit import audit
-from tests.chaos.suite.findings import unchecked
-from tests.chaos.suite.site import Layout, Site, open_site
+from tests.chaos.suite.evidence import evidence
+from tests.chaos.suite.findings import unchecked, unproven
+from tests.chaos.suite.layout import Layout
+from tests.chaos.suite.site import Site, open_site
 from tests.chaos.suite.slots import together
 
 BROKER = {"log.cleaner.backoff.ms": "500", "group.min.session.timeout.ms": "1000"}
+
+
+BROKEN = (
+    *(AssertionError, StackError, RuntimeError, OSError, TimeoutError, ValueError, TypeError, LookupError),
+    *(RedisError, KafkaError, subprocess.SubprocessError),
+)
+"""What may end a run; it is told in its outcome, and the next run begins."""
+SETTLE_S = 180.0
+"""Longest that what is under way may take to end."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -56,9 +70,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Runs of the long form."""
     short: bool = True
     """Whether the short form has it."""
+    proves: tuple[str, ...] = ()
+    """Figures that are not 0 if what it does had its effect; that one is, is a finding."""
 
 
-async def settle(site: Site, within_s: float = 90.0) -> None:
+async def settle(site: Site, within_s: float = SETTLE_S) -> None:
     """Let everything end, in order: tasks, workers, then the scheduler when it has read what they said."""
     known = -1
     while known != len(site.states):  # a task that ends may have asked for others
@@ -66,32 +82,40 @@ async def settle(site: Site, within_s: float = 90.0) -> None:
         await site.until("every task ended", site.all_ended, within_s)
         await site.all_read()
         await site.until("and what came of them", site.all_ended, within_s)
-    for name in [name for name in site.children if name.startswith("worker")]:
-        child = site.children[name]
-        if child.process.poll() is None:
-            status = await site.kill(name, signal.SIGTERM)
-            if status != 0:
-                raise AssertionError(
-                    f"{name} ended with status {status} when it was told to: {child.said()[-1500:]}"
-                )
+    await _end(site, "worker")
     await site.all_read()
-    for name in [name for name in site.children if name.startswith("scheduler")]:
+    await _end(site, "scheduler")
+
+
+async def _end(site: Site, kind: str) -> None:
+    """Tell all that run to end."""
+    for name in [name for name in site.children if name.startswith(kind)]:
+        await site.let_go(name)  # from here on the same process has the name
         child = site.children[name]
-        if child.process.poll() is None:
-            status = await site.kill(name, signal.SIGTERM)
-            if status != 0:
-                raise AssertionError(
-                    f"{name} ended with status {status} when it was told to: {child.said()[-1500:]}"
-                )
+        if child.process.poll() is not None:
+            continue
+        if kind == "worker":
+            await site.heard(name)  # one that has not begun yet would end by the signal itself
+        status = await site.kill(name, signal.SIGTERM)
+        # A scheduler that stands by is heard of by nobody: it may not have come to its first line.
+        unborn = kind == "scheduler" and status == -signal.SIGTERM and not child.said()
+        if status != 0 and not unborn:
+            raise AssertionError(
+                f"{name} ended with status {status} when it was told to: {child.said()[-1500:]}"
+            )
 
 
 async def projection(site: Site, shard: int = 0) -> dict[str, bytes]:
     """All fields that Redis holds of a shard."""
-    client: Any = redis.asyncio.Redis.from_url(site.redis)
+    return await stored_fields(site.redis, site.prefix, shard)
+
+
+async def stored_fields(url: str, prefix: str, shard: int = 0) -> dict[str, bytes]:
+    """All fields that a Redis holds of a shard of an installation."""
+    client: Any = redis.asyncio.Redis.from_url(url)
     try:
         return {
-            name.decode(): value
-            for name, value in (await client.hgetall(redis_key(site.prefix, shard))).items()
+            name.decode(): value for name, value in (await client.hgetall(redis_key(prefix, shard))).items()
         }
     finally:
         await client.aclose()
@@ -109,6 +133,9 @@ async def examine(site: Site, outcome: Outcome) -> None:
         outcome.findings += found.findings
         for name, value in (*found.figures.items(), *found.checked.items()):
             outcome.figures[name] = outcome.figures.get(name, 0.0) + value
+    losses = {loss.lease: loss for part in parts for loss in part.lost}
+    outcome.figures["lost_with_killed"] = float(sum(loss.pid in site.killed for loss in losses.values()))
+    outcome.figures |= evidence(log)
     outcome.findings += unchecked(parts)
     outcome.findings += together(parts) if shards > 1 else []
     unheard = site.submitted - site.states.keys()
@@ -146,9 +173,10 @@ async def once(scenario: Scenario, seed: int, folder: Path, servers: tuple[str, 
                 outcome.figures |= await scenario.play(site, seed)
                 await settle(site)
                 await examine(site, outcome)
+                outcome.findings += unproven(scenario.proves, outcome.figures)
             finally:
                 kafka, store = site.broker, site.redis_server
-    except (AssertionError, StackError, RuntimeError, OSError, TimeoutError) as error:
+    except BROKEN as error:
         outcome.error = " ".join(str(error).split())[:3000] or type(error).__name__
         if not isinstance(error, AssertionError):
             outcome.error += " | " + " ".join(traceback.format_exc(limit=-4).split())[:1500]

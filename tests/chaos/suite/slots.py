@@ -27,6 +27,10 @@ class Slots:
     def __init__(self, policies: Policies, found: Audit, domains: Mapping[str, str]) -> None:
         """`domains`: domain of each lease that was given."""
         self._policies, self._found, self._domains = policies, found, domains
+        self._epoch = 0
+        self._borrowing: set[str] = set()
+        """Domains that have held more than they own, and whose cohort has not got it back yet."""
+        self._nominal: dict[str, int] = {}
 
     def after(self, entry: BatchFolded, state: State, effects: list[Effect]) -> None:
         """Free + leased = capacity, by our own count of the workers' heartbeats and of the entries' states."""
@@ -70,6 +74,7 @@ class Slots:
                     4, f"{where}: {slots[pool]} slots of pool {pool} are leased, it has {capacity[pool]}"
                 )
         self._quotas(where, state, effects, in_domain)
+        self._lending(entry, state, in_domain)
         self._found.figures["most_leased"] = max(
             self._found.figures.get("most_leased", 0.0), float(sum(map(len, held.values())))
         )
@@ -91,6 +96,27 @@ class Slots:
                     self._found.find(
                         4, f"{where}: cohort {limits.cohort} holds {total} slots, it owns {nominal}"
                     )
+
+    def _lending(self, entry: BatchFolded, state: State, in_domain: Counter[str]) -> None:
+        """Count what cohorts lend: most that was borrowed, loans that outlived their scheduler, loans given back to an owner."""
+        figures = self._found.figures
+        claims = entry.epoch != self._epoch
+        self._epoch = entry.epoch
+        for domain in sorted(name for name, policy in self._policies.domains.items() if policy.cohort):
+            limits = limits_of(state, self._policies, domain)
+            borrowed = in_domain[domain] - limits.nominal
+            figures["most_borrowed"] = max(figures.get("most_borrowed", 0.0), float(borrowed))
+            if borrowed > 0:
+                self._borrowing.add(domain)
+                figures["borrowed_over_claim"] = figures.get("borrowed_over_claim", 0.0) + claims
+            elif domain in self._borrowing:
+                others = set(members(self._policies, limits.cohort)) - {domain}
+                if any(in_domain[n] >= limits_of(state, self._policies, n).nominal > 0 for n in others):
+                    self._borrowing.discard(domain)
+                    figures["given_back"] = figures.get("given_back", 0.0) + 1.0
+            before = self._nominal.setdefault(domain, limits.nominal)
+            figures["quotas_changed"] = figures.get("quotas_changed", 0.0) + (before != limits.nominal)
+            self._nominal[domain] = limits.nominal
 
 
 def together(audits: list[Audit]) -> list[str]:

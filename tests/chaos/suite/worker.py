@@ -84,6 +84,8 @@ class Desk:
         self.wake = asyncio.Event()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.draining = self.ending = False
+        self.consumer: WorkConsumer | None = None
+        """Whose partitions and rebalances the heartbeats tell of."""
         self._started = time.time()
 
     def handle(self, record: Record, done: Done) -> None:
@@ -207,6 +209,8 @@ class Desk:
             released=released,
             draining=self.draining,
             policy_version=0,
+            offsets={} if self.consumer is None else self.consumer.positions(),
+            stats={} if self.consumer is None else dict(self.consumer.stats),
             pid=os.getpid(),
             started_at=self._started,
         )
@@ -249,6 +253,7 @@ async def run(process: Process, life: Lifecycle) -> None:
     )
     desk = Desk(manner, process, producer)
     await consumer.start()
+    desk.consumer = consumer
     beating = asyncio.create_task(desk.beat(manner.heartbeat_s))
     consuming = asyncio.create_task(consumer.run(desk.handle, life.stop))
     stopping = asyncio.create_task(life.stop.wait())
