@@ -49,7 +49,7 @@ CATALOGUE = (
         50,
     ),  # leaving the box
     *(51, 52, 54, 55, 57, 58, 59, 61, 62, 65, 67, 69, 71, 72, 76),  # rewards
-    *(101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111),  # found here
+    *range(101, 118),  # found here
 )
 """Kinds of hostile programs, by the numbers that the tests' names begin with."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ HONEST = Job(
     limits=CALM,
 )
 HONEST_OUTPUT = b"as given\n1000\n/dev/shm:\n\n/tmp:\n\n/w:\ngiven\n"
+OUR_SLACK = 96 << 20
+"""Bytes by which one job may raise the most memory that this process ever had: the caps of its streams and of what is kept."""
 PEAK_SLACK = 3 << 20  # which pages of the interpreter are still cached is not for a job to decide
 
 
@@ -84,7 +87,9 @@ def attack(slot: Slot, seen: Seen) -> Callable[..., Outcome]:
     """Run a hostile command; what is true after any job is checked here."""
 
     def run(argv: tuple[str, ...], limits: Limits, **more: Any) -> Outcome:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         outcome = slot.run(Job(argv=argv, limits=limits, **more))
+        assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < OUR_SLACK
         assert outcome.cause != "infra", outcome.detail
         assert outcome.survivors == 0
         check_traces(slot, seen)

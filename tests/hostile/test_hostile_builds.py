@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -53,6 +54,30 @@ def test_106_a_build_reaches_nothing_and_says_the_same_each_time(judge: Judge, s
     assert (first.outcome, first.score) == ("scored", 0.0), first
     assert first == second
     assert judge("c", ADD_C).score == 1.0
+
+
+WAITS = (
+    "/proc/self/fd/1",
+    "/proc/self/fd/2",
+    "/dev/stdout",
+    "/dev/stderr",
+    "/dev/stdin",
+    "/proc/thread-self/fd/1",
+)
+
+
+@pytest.mark.parametrize("path", WAITS)
+def test_106b_a_build_that_would_wait_for_itself_ends_at_once(judge: Judge, path: str) -> None:
+    """Of one that reads its own output there would be an end at the wall limit only, three times the card's."""
+    for source in (
+        f'#include "{path}"\n',
+        f'__asm__(".incbin \\"{path}\\"");int gone(void);int main(void){{return gone();}}',
+    ):
+        begun = time.monotonic()
+        verdict = judge("c", source)
+        assert (verdict.outcome, verdict.score) == ("scored", 0.0), verdict
+        assert time.monotonic() - begun < 4.0
+        assert "(wall)" not in verdict.parts[0].evidence
 
 
 # Whatever may be looked for by the next process is planted wherever one can write; then the work is done.

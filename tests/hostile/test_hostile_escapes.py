@@ -133,6 +133,7 @@ ESCAPES = [
         ("pivot_root", "libc.syscall(155, b'.', b'.')"),
         ("chroot", "os.chroot('/tmp')"),
         ("open_tree", "libc.syscall(428, -100, b'/', 1)"),
+        ("open_tree_attr", "libc.syscall(467, -100, b'/', 1, 0, 0)"),
         ("move_mount", "libc.syscall(429, -100, b'/', -100, b'/tmp', 0)"),
         ("fsopen", "libc.syscall(430, b'tmpfs', 0)"),
         ("mount_setattr", "libc.syscall(442, -100, b'/', 0, 0, 0)"),

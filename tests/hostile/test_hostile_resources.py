@@ -260,6 +260,18 @@ def test_11e_head_and_tail_of_a_flood_are_kept(attack: Callable[..., Outcome]) -
     assert b"bytes left out" in outcome.stderr
 
 
+def test_10d_what_sparse_files_only_claim_to_hold_is_never_read(attack: Callable[..., Outcome]) -> None:
+    """500 files of 16 MB each, of which nothing is stored: 8 GB of zeros that nobody has the time, or the room, to read."""
+    code = "import os\nfor i in range(500): open(f's{i}','w').close(); os.truncate(f's{i}', 1<<24)"
+    begun = time.process_time()
+    outcome = attack((*PYTHON, code), CALM, keep=True)
+    assert time.process_time() - begun < 2.0
+    assert (outcome.cause, outcome.exit_code) == ("exit", 0)
+    assert not outcome.diff.complete
+    assert outcome.snapshot is None
+    assert "0 of them stored" in outcome.detail
+
+
 def test_11f_a_report_is_never_marked(attack: Callable[..., Outcome]) -> None:
     code = "import os\nfor n in range(3000): os.write(9, b'%08d' % n)"
     outcome = attack((*PYTHON, code), Limits(wall_s=10, cpu_s=5, output_bytes=8000), report=True)

@@ -145,6 +145,18 @@ def test_monkeypatch_env(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME_OF", "me")
     monkeypatch.chdir(tmp_path)
     assert answer.home() == ("me", str(tmp_path))
+def test_child_writes(tmp_path):
+    import os, subprocess
+    subprocess.run("echo 4 > x; test -w x && id -u >> x", shell=True, cwd=tmp_path, check=True)
+    assert [answer.double(2), answer.double(500)] == [int(line) for line in (tmp_path / "x").read_text().split()]
+    assert os.system(f"echo 6 > {tmp_path}/y; exit 3") >> 8 == 3
+    assert answer.double(3) == int((tmp_path / "y").read_text())
+def test_owner_of_files(tmp_path):
+    import os, shutil
+    (tmp_path / "tool").write_text("x")
+    (tmp_path / "tool").chmod(0o700)
+    assert os.access(tmp_path / "tool", os.W_OK | os.X_OK) and shutil.which("tool", path=str(tmp_path))
+    assert answer.double(os.stat(tmp_path / "tool").st_uid) == 2 * os.getuid()
 def test_monkeypatch_attribute(monkeypatch):
     monkeypatch.setattr(answer, "LIMIT", 9)
     assert answer.limit() == 9

@@ -15,7 +15,7 @@ from schemas.verdicts import Verdict
 from services.verifier.jail import Jail, Limits
 from services.verifier.specs import SpecError
 
-VERSION = "6"
+VERSION = "7"
 """Part of every cache key and of every event: raise it when any verdict changes."""
 NAMES = ("code", "terminal", "document", "geometry", "call", "format", "stages")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -111,7 +112,29 @@ def _statements(text: str) -> list[ast.expr]:
         if not isinstance(statement, ast.Expr):
             raise ValueFormatError("only calls are allowed")
         found.append(statement.value)
+    if not text.isascii() and not _as_written(text, body):
+        raise ValueFormatError("a name is written in other letters than it has")
     return found
+
+
+def _as_written(text: str, body: list[ast.stmt]) -> bool:
+    """Whether each name stands in the text letter by letter; the parser folds wide and raised ones into plain ones."""
+    lines = [line.encode("utf-8") for line in re.split("\r\n|\r|\n", text)]
+    for node in (each for statement in body for each in ast.walk(statement)):
+        if isinstance(node, ast.Name):
+            written = lines[node.lineno - 1][node.col_offset : node.end_col_offset]
+            same = written == node.id.encode("utf-8")
+        elif isinstance(node, ast.keyword) and node.arg is not None:
+            written = lines[node.lineno - 1][node.col_offset :]
+            same = written.startswith(node.arg.encode("utf-8"))
+        elif isinstance(node, ast.Attribute):
+            written = lines[(node.end_lineno or 1) - 1][: node.end_col_offset]
+            same = written.endswith(node.attr.encode("utf-8"))
+        else:
+            continue
+        if not same:
+            return False
+    return True
 
 
 def _longest_run(text: str) -> int:
@@ -150,9 +173,13 @@ def _call(node: ast.expr, *, dotted: bool) -> Call:
     return Call(name, arguments)
 
 
-def _literal(node: ast.expr) -> Any:
+def _literal(node: ast.expr, depth: int = 1) -> Any:
     """The JSON value of a literal; a tuple counts as a list. Raises ValueFormatError."""
     value: Any
+    if (
+        depth > MAX_DEPTH
+    ):  # `_statements` cannot tell: it takes what follows a quotation mark within '...' for a text
+        raise ValueFormatError(f"nested deeper than {MAX_DEPTH}")
     if isinstance(node, ast.Constant):
         value = node.value
     elif (
@@ -165,12 +192,12 @@ def _literal(node: ast.expr) -> Any:
             raise ValueFormatError("only numbers can be negative")
         value = -operand
     elif isinstance(node, ast.List | ast.Tuple):
-        value = [_literal(item) for item in node.elts]
+        value = [_literal(item, depth + 1) for item in node.elts]
     elif isinstance(node, ast.Dict):
-        keys = [_literal(key) if key is not None else None for key in node.keys]
+        keys = [_literal(key, depth + 1) if key is not None else None for key in node.keys]
         if not all(isinstance(key, str) for key in keys) or len(set(keys)) != len(keys):
             raise ValueFormatError("keys must be texts, each once")
-        value = dict(zip(keys, (_literal(item) for item in node.values), strict=True))
+        value = dict(zip(keys, (_literal(item, depth + 1) for item in node.values), strict=True))
     else:
         raise ValueFormatError("arguments must be literals")
     if not is_plain(value) or not _encodable(value):

@@ -36,6 +36,8 @@ PIECES = 3  # of a date
 YEAR = 4  # digits
 SHORT = 2  # digits of a day or month at most
 CURRENCY = "$€£¥%"
+APART = ("<super>", "<sub>", "<circle>", "<fraction>", "<square>")
+"""Kinds of compatibility characters that mean something else than their parts in a row."""
 
 
 def text(value: Any) -> str | None:
@@ -57,6 +59,16 @@ def _thousands(piece: str) -> bool:
     )
 
 
+def compatible(value: str) -> str | None:
+    """NFKC of a text that says a figure; None if that would change what it says.
+
+    Wide digits are digits in other letters, but 10² is no 102 and ② counts something: raised, lowered and circled ones differ.
+    """
+    if any(unicodedata.decomposition(char).startswith(APART) for char in value if not char.isascii()):
+        return None
+    return unicodedata.normalize("NFKC", value).strip()
+
+
 def number(value: Any) -> Decimal | None:
     """The number `value` says: a JSON number, or text with currency or percent signs, blanks and separators of either custom.
 
@@ -68,7 +80,9 @@ def number(value: Any) -> Decimal | None:
     text_value = str(value).strip()
     if len(text_value) > MAX_NUMBER:
         return None
-    body = unicodedata.normalize("NFKC", text_value).strip()
+    body = compatible(text_value)
+    if body is None:
+        return None
     groups = body.split()
     while len(groups) > 1 and all(char in CURRENCY + "+-" for char in groups[0]):
         groups.pop(0)

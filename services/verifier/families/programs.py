@@ -121,7 +121,8 @@ def _cap(cases: list[dict[str, Any]]) -> int:
 
 def _build(found: Language, answer: str, limits: Limits, jail: Jail) -> Outcome:
     files = {found.source: FileEntry(answer.encode("utf-8"))}
-    return jail.run(Job(argv=found.build, files=files, limits=limits, keep=True))
+    # A source that includes one of the compiler's own outputs would wait for itself up to the wall limit.
+    return jail.run(Job(argv=found.build, files=files, limits=limits, keep=True, reopen=False))
 
 
 def _run(

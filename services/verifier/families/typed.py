@@ -163,7 +163,7 @@ def number(value: Any, locale: str = "auto") -> Decimal | None:
         return fields.number(value)
     if len(value) > fields.MAX_NUMBER:
         return None
-    body = unicodedata.normalize("NFKC", value).strip().strip(fields.CURRENCY).strip()
+    body = (fields.compatible(value) or "").strip(fields.CURRENCY).strip()
     if not _shape(locale).match(body):
         return None
     thousands, decimal = (",", ".") if locale == "point" else (".", ",")
@@ -179,7 +179,7 @@ def money(value: Any, locale: str = "auto") -> tuple[Decimal, str] | None:
         return None if amount is None or said is None else (amount, said)
     if not isinstance(value, str) or len(value) > fields.MAX_NUMBER:
         return None
-    found = AMOUNT.match(unicodedata.normalize("NFKC", value).strip())
+    found = AMOUNT.match(fields.compatible(value) or "")
     if found is None:
         return None
     before, body, after = (piece.strip() for piece in found.groups())
@@ -216,7 +216,7 @@ def day(value: Any, order: str, *, wide: bool = False) -> str | None:
     """`fields.day`; with `wide` also weekdays, ordinals (`Tue, 14th of May 2024`), `20240514`, and ISO times, dropped."""
     if not wide or not isinstance(value, str) or len(value) > fields.MAX_NUMBER:
         return fields.day(value, order)
-    body = unicodedata.normalize("NFKC", value).strip()
+    body = fields.compatible(value) or ""
     if found := CLOCK.match(body):
         body = found[1]
     elif found := COMPACT.match(body):

@@ -15,7 +15,16 @@ import sys
 import types
 
 from services.verifier.inside.host import host, survey
-from services.verifier.inside.kit import REPORT, Clock, apart, frame, read_block, write_all
+from services.verifier.inside.kit import (
+    JAILED_GID,
+    JAILED_UID,
+    REPORT,
+    Clock,
+    apart,
+    frame,
+    read_block,
+    write_all,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -66,6 +75,31 @@ def handle(how: "Any", *but: int) -> None:
     for number in IGNORED:
         if number not in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, *but):
             signal.signal(number, how)
+
+
+def one_user() -> None:
+    """Let the tests, and what they start, find one user, who owns what they make.
+
+    This process has another real one, so that no answer signals it (kit.py, `apart`); what asks for that one, as a shell
+    does, would find that it may not write.
+    """
+    import subprocess
+
+    begin, access = subprocess.Popen.__init__, os.access
+
+    def started(self: "Any", *given: "Any", **more: "Any") -> None:
+        begin(self, *given, **{"user": JAILED_UID, "group": JAILED_GID, **more})
+
+    def system(command: "Any") -> int:
+        code = subprocess.call(["/bin/sh", "-c", command])
+        return code << 8 if code >= 0 else -code
+
+    def may(path: "Any", mode: int, **more: "Any") -> bool:
+        return access(path, mode, **{**more, "effective_ids": True})
+
+    subprocess.Popen.__init__ = started  # type: ignore[method-assign]
+    os.system, os.access = system, may
+    os.getuid, os.getgid = (lambda: JAILED_UID), (lambda: JAILED_GID)
 
 
 def not_loaded(why: str) -> None:
@@ -146,6 +180,7 @@ def main() -> None:
     for standard in (0, 1, 2):
         os.dup2(null, standard)
     write_all(REPORT, frame(b"B", 0))
+    one_user()
     chosen = sorted({os.path.join(folder, name.partition("::")[0]) for name in ids})
     pytest.main([*OPTIONS, "-c", f"{folder}/pytest.ini", "--rootdir", folder, *chosen], plugins=[records])
     records.missing()

@@ -24,7 +24,7 @@ HOSTNAME = "temper"
 CONTROL, HOLD, PAGE, FILTER, LOG, REPORT, FIRST_CGROUP = 3, 4, 5, 6, 8, 9, 10
 MAGIC = 0x544A4F42
 REQUEST = struct.Struct("=6I6Q")
-WITH_REPORT, WITH_LISTENER, WITH_FILE, WITH_OWN_NETWORK = 1, 2, 4, 8
+WITH_REPORT, WITH_LISTENER, WITH_FILE, WITH_OWN_NETWORK, WITH_LATE = 1, 2, 4, 8, 16
 TEXT_MAX = 1 << 16  # longer strings go through a memory file
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -48,7 +48,7 @@ CAPABILITIES = (
     "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP",
     "CAP_NET_ADMIN", "CAP_SYS_ADMIN",
 )  # fmt: skip
-# Ids inside and, from the slot's first, outside: the keeper, the program, the job's init, a reporter's group (keeper.h).
+# Ids inside and, from the slot's first, outside: the keeper, the program, the job's init, a reporter's own (keeper.h).
 IDS = ((0, 1), (1000, 0), (1001, 2), (1002, 3))
 
 
@@ -59,10 +59,13 @@ def _packed(env: Mapping[str, str]) -> bytes:
 _PLAIN = _packed(ENVIRONMENT)
 
 
-def request(job: Job, number: int, procs: int, *, own_network: bool = False) -> tuple[bytes, bytes]:
+def request(
+    job: Job, number: int, procs: int, *, own_network: bool = False, late: bool = False
+) -> tuple[bytes, bytes]:
     """(header, strings) of the job with this number that joins `procs` cgroups (keeper.h, `struct request`).
 
     `own_network`: one that no other job has or will have, and sockets are not watched. With a way out it is so anyway.
+    `late`: a program with a report gives up new privileges itself, once it is started (machine.py, `tried_out`).
     """
     if job.env or job.network is not None:
         env = {**ENVIRONMENT, **(PROXY_ENVIRONMENT if job.network is not None else {}), **job.env}
@@ -76,6 +79,7 @@ def request(job: Job, number: int, procs: int, *, own_network: bool = False) -> 
         | (WITH_LISTENER if job.network is not None else 0)
         | (WITH_FILE if len(text) > TEXT_MAX else 0)
         | (WITH_OWN_NETWORK if own_network or job.network is not None else 0)
+        | (WITH_LATE if late and job.report else 0)
     )
     header = REQUEST.pack(
         MAGIC,
@@ -111,8 +115,11 @@ def mounts(storage: Storage) -> list[MountPt]:
     ]
 
 
-def render(storage: Storage) -> str:
-    """The slot's nsjail configuration as textproto. Time, memory, processes and output are bounded by us instead."""
+def render(storage: Storage, *, late: bool = False) -> str:
+    """The slot's nsjail configuration as textproto. Time, memory, processes and output are bounded by us instead.
+
+    `late`: new privileges are given up in each job, and not by nsjail already.
+    """
     ids = [
         IdMap(inside_id=str(inside), outside_id=str(storage.uid + beyond), count=1) for inside, beyond in IDS
     ]
@@ -126,6 +133,7 @@ def render(storage: Storage) -> str:
         log_level=LogLevel.WARNING,
         pass_fd=[CONTROL, HOLD, PAGE, FILTER],
         disable_rl=True,
+        disable_no_new_privs=late,
         cap=list(CAPABILITIES),
         uidmap=ids,
         gidmap=ids,
@@ -135,10 +143,10 @@ def render(storage: Storage) -> str:
     return str(to_textproto(config)) + "\n"
 
 
-def write(storage: Storage) -> Path:
+def write(storage: Storage, *, late: bool = False) -> Path:
     """Write the slot's configuration; returns its path. Raises OSError."""
     path = storage.base / "nsjail.cfg"
-    path.write_text(render(storage))
+    path.write_text(render(storage, late=late))
     return path
 
 

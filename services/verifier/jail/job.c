@@ -118,17 +118,18 @@ static void hand_over(uint32_t number, const int *fds, int count) {
     DO(sendmsg(HOLD, &message, MSG_NOSIGNAL), "hand over");
 }
 
-// Give every privilege away for good, and stay in `group` until that is given away, too.
+// Give every privilege away for good, and stay real user and group `other` until those are given away, too.
 // Raw calls: nothing here may touch memory that the init shares with its child.
-static void become(uid_t id, gid_t group) {
+static void become(uid_t id, uid_t other) {
     struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct none[2] = {0};
     for (unsigned i = 0; i < sizeof KEPT / sizeof *KEPT; i++)
         DO(prctl(PR_CAPBSET_DROP, KEPT[i], 0, 0, 0), "bounding set");
     DO(prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0), "ambient set");
     DO(syscall(SYS_setgroups, 0, NULL), "setgroups");
-    DO(syscall(SYS_setresgid, id, group, group), "setresgid");
-    DO(syscall(SYS_setresuid, id, id, id), "setresuid");
+    DO(syscall(SYS_setresgid, id, other, other), "setresgid");
+    // Not the effective one, by which files are made and others are signalled. An exec copies that to the saved one.
+    DO(syscall(SYS_setresuid, other, id, other), "setresuid");
     DO(syscall(SYS_capset, &head, none), "capset");
 }
 
@@ -151,12 +152,13 @@ static _Noreturn void program(const struct job *job, char **argv) {
     bound(RLIMIT_NOFILE, head->open_files);
     bound(RLIMIT_STACK, 64 << 20);
     bound(RLIMIT_MEMLOCK, 64 << 10);
-    bound(RLIMIT_MSGQUEUE, 64 << 10);
+    // What the kernel counts for the user outside as well, who made the jail: many jobs together leave it enough.
+    bound(RLIMIT_MSGQUEUE, 8 << 10);
+    bound(RLIMIT_SIGPENDING, 256);
     bound(RLIMIT_RTPRIO, 0);
     bound(RLIMIT_NICE, 0);
-    bound(RLIMIT_SIGPENDING, 1024);
     DO(personality(ADDR_NO_RANDOMIZE), "personality");
-    become(PROGRAM_ID, head->flags & WITH_REPORT ? REPORTER_GROUP : PROGRAM_ID);
+    become(PROGRAM_ID, head->flags & WITH_REPORT ? REPORTER_ID : PROGRAM_ID);
     // A file just laid out can be busy for a moment while another process still holds it open for writing.
     for (int i = 0; i < 20; i++) {
         execvp(argv[0], argv);
@@ -258,7 +260,8 @@ _Noreturn void run_job(struct job *job) {
     hand_over(head->number, given, count);
     char **argv = strings(job);
     DO(chdir("/w"), "chdir");
-    DO(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl");
+    // The filter needs this or CAP_SYS_ADMIN, which we have still. Nothing here could give privileges: all is nosuid.
+    if (!(head->flags & WITH_LATE)) DO(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl");
     told = !(head->flags & WITH_OWN_NETWORK);
     static int fd;  // not a register of a process that has a vfork before it
     fd = told ? listen_to_filter() : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
@@ -269,6 +272,7 @@ _Noreturn void run_job(struct job *job) {
     if (first == 0) program(job, argv);
     if (told) DO(dup2(fd, TOLD), "dup2");
     DO(syscall(SYS_close_range, told ? TOLD + 1 : 0, ~0U, 0), "close_range");
+    DO(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl");
     become(INIT_ID, INIT_ID);
     // Changing ids clears the parent-death signal and may make a process dumpable again.
     DO(prctl(PR_SET_PDEATHSIG, SIGKILL), "prctl");

@@ -97,7 +97,8 @@ class Job:
     descriptor 9 whose bytes come back as `Outcome.report`, apart from its output. `network` lets it reach the listed
     targets, through a proxy on its own loopback that the environment names; None is loopback only. `sealed`: /t can be read
     only by processes in the group that a program with a report begins in, so not by one that has left it. `offline`: no
-    network, whatever the card lists.
+    network, whatever the card lists. `reopen`: the standard streams may be opened again by name (/dev/stdout), as they never are
+    of a program with a report; who opens one of its outputs to read waits for ever.
     """
 
     argv: tuple[str, ...]
@@ -112,6 +113,7 @@ class Job:
     network: Allow | None = None
     sealed: bool = False
     offline: bool = False
+    reopen: bool = True
 
     def __post_init__(self) -> None:
         if not self.argv or not self.argv[0]:

@@ -8,11 +8,12 @@
 enum { CONTROL = 3, HOLD = 4, PAGE = 5, FILTER = 6, REPORT = 9, SPARE = 64 };
 // Inside ids: the keeper, the program, and the job's own init, which the program can therefore neither signal nor limit.
 enum { ROOT_ID = 0, PROGRAM_ID = 1000, INIT_ID = 1001 };
-// The group that a program with a report begins in, beside PROGRAM_ID: while it is in it, no process that has left it can
-// trace it or see it in /proc, and it sees them all.
-enum { REPORTER_GROUP = 1002 };
+// The real user and the group that a program with a report begins in, beside PROGRAM_ID: while it is in them, no process that
+// has left them can signal it, trace it or see it in /proc, and it does all that to them.
+enum { REPORTER_ID = 1002 };
 enum { MAGIC = 0x544a4f42, READY = 1, DONE = 2, TEXT_MAX = 1 << 16, FDS_MAX = 16 };
-enum { WITH_REPORT = 1, WITH_LISTENER = 2, WITH_FILE = 4, WITH_OWN_NETWORK = 8 };
+// WITH_LATE, beside WITH_REPORT: the program itself gives up new privileges, once it is started (config.py, `request`).
+enum { WITH_REPORT = 1, WITH_LISTENER = 2, WITH_FILE = 4, WITH_OWN_NETWORK = 8, WITH_LATE = 16 };
 
 // One request: this, then argc + envc strings, each closed by NUL (in a memory file when they are long), and in the
 // same message the descriptors: stdin, stdout, stderr, report if any, memory file if any, cgroup.procs files.

@@ -9,11 +9,12 @@ import ctypes
 import os
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from services.verifier.jail import hierarchy
 from services.verifier.jail.binaries import binary
-from services.verifier.jail.job import JailUnavailable, Job
+from services.verifier.jail.job import JailUnavailable, Job, Outcome
 from services.verifier.jail.numbers import reserve
 from services.verifier.jail.ownership import sweep
 from services.verifier.jail.slot import FIRST_UID, Host, Slot
@@ -21,6 +22,8 @@ from services.verifier.jail.storage import HOME
 
 PYTHON = Path("/usr/bin/python3")
 NETLINK = "libnl-route-3.so.200"
+APART = {"Uid:": ["1002", "1000"], "Gid:": ["1000", "1002"]}
+"""Real and effective ids of a program with a report (keeper.h)."""
 NAMESPACES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 
 
@@ -46,8 +49,7 @@ def probe(first_uid: int = FIRST_UID) -> Host:
     host = Host(
         nsjail, binary("keeper"), binary("launch"), tuple(trees), os.cpu_count() or 1, isolation, first_uid
     )
-    try_out(host)
-    return host
+    return tried_out(host)
 
 
 def sweep_dead(trees: list[hierarchy.Tree]) -> None:
@@ -73,14 +75,42 @@ def find_nsjail() -> Path:
     return path
 
 
-def try_out(host: Host) -> None:
-    """One real run. Raises JailUnavailable with what went wrong."""
+def tried_out(host: Host) -> Host:
+    """The host as it is to be used, after real runs. Raises JailUnavailable with what went wrong."""
+    ran, reporter = trial(host)
+    if ran.cause != "exit" or ran.exit_code != 0:
+        raise JailUnavailable(f"a trial run of /bin/true failed ({ran.cause}): {ran.detail}")
+    if is_apart(reporter):
+        return host
+    # Where no new privileges are allowed, kernels before 6.17 make the effective ids the real ones at each exec.
+    late = replace(host, late=True)
+    reporter = trial(late)[1]
+    if not is_apart(reporter):
+        raise JailUnavailable(
+            f"this kernel ({platform.release()}) does not let a program of the verifier's keep a user and group of its own"
+            f" beside an answer ({ids_of(reporter)})"
+        )
+    return late
+
+
+def trial(host: Host) -> tuple[Outcome, Outcome]:
+    """How /bin/true ran, and what /proc says of a program with a report."""
     reserved = reserve(1)
     try:
         # In HOME, where `sweep` finds what is left of us if we are killed meanwhile.
         with Slot(f"temper-probe-{os.getpid()}-{reserved.numbers[0]}", HOME, host) as slot:
-            outcome = slot.run(Job(argv=("/bin/true",)))
+            ran = slot.run(Job(argv=("/bin/true",)))
+            return ran, slot.run(Job(argv=("/bin/cat", "/proc/self/status"), report=True))
     finally:
         reserved.close()
-    if outcome.cause != "exit" or outcome.exit_code != 0:
-        raise JailUnavailable(f"a trial run of /bin/true failed ({outcome.cause}): {outcome.detail}")
+
+
+def ids_of(reporter: Outcome) -> dict[str, list[str]]:
+    """Real and effective user and group of a program that printed its status."""
+    rows = (line.split() for line in reporter.stdout.decode("ascii", "replace").splitlines())
+    return {row[0]: row[1:3] for row in rows if row and row[0] in APART}
+
+
+def is_apart(reporter: Outcome) -> bool:
+    """Whether the exec left the program the ids that set it apart from an answer (keeper.h)."""
+    return ids_of(reporter) == APART

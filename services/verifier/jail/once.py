@@ -16,9 +16,10 @@ from services.verifier.jail.collect import Caps, Collected, collect
 from services.verifier.jail.job import Job, Limits, Outcome
 from services.verifier.jail.jobgroups import JobGroups
 from services.verifier.jail.launcher import HANDED_MAX, SETUP_DEADLINE_S, Launcher
+from services.verifier.jail.pipes import Pipes, submit
 from services.verifier.jail.snapshot import Layer, Snapshot, SnapshotError, layer_of, stacked
 from services.verifier.jail.storage import OWN_BYTES
-from services.verifier.jail.supervise import Ending, Pipes, Supervision, submit
+from services.verifier.jail.supervise import Ending, Supervision
 from services.verifier.jail.tree import Entry, compare
 from services.verifier.jail.verdict import Evidence, judge
 
@@ -34,7 +35,7 @@ NOTHING = Collected({}, complete=False, why="the job could not be set up")
 class Turn:
     """What a run has of its slot: its number there, the outside user id, the machine's processors and what isolates it.
 
-    `before` and `layers`: the working folder as it was laid out. `own_network`: see config.py, `request`.
+    `before` and `layers`: the working folder as it was laid out. `own_network`, `late`: see config.py, `request`.
     """
 
     number: int
@@ -44,6 +45,7 @@ class Turn:
     before: Mapping[bytes, Entry]
     layers: tuple[Layer, ...]
     own_network: bool
+    late: bool
 
 
 def run_once(job: Job, launcher: Launcher, groups: JobGroups, turn: Turn) -> tuple[Outcome, bool]:
@@ -54,7 +56,7 @@ def run_once(job: Job, launcher: Launcher, groups: JobGroups, turn: Turn) -> tup
     pipes = Pipes(job, turn.uid)
     handed: list[int] = []
     try:
-        submit(launcher, job, turn.number, pipes, groups, own_network=turn.own_network)
+        submit(launcher, job, turn.number, pipes, groups, own_network=turn.own_network, late=turn.late)
         watch = Supervision(launcher, turn.number, job.limits, pipes, groups, turn.cpus)
         connections: tuple[str, ...] = ()
         if job.network is None:

@@ -21,16 +21,18 @@ ENOSYS = 38
 LOW_WORD = 0xFFFFFFFF
 # x86-64 numbers by kafel's names (umount is umount2 to others); they never change. A test asks the C library.
 NUMBERS = {
-    "socket": 41, "socketpair": 53, "clone": 56, "ptrace": 101, "syslog": 103, "vhangup": 153, "modify_ldt": 154,
-    "pivot_root": 155,
-    "adjtimex": 159, "chroot": 161, "acct": 163, "settimeofday": 164, "mount": 165, "umount": 166, "swapon": 167,
-    "swapoff": 168, "reboot": 169, "iopl": 172, "ioperm": 173, "init_module": 175, "delete_module": 176,
-    "quotactl": 179, "lookup_dcookie": 212, "clock_settime": 227, "kexec_load": 246, "add_key": 248,
-    "request_key": 249, "keyctl": 250, "unshare": 272, "perf_event_open": 298, "name_to_handle_at": 303,
-    "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "process_vm_readv": 310, "process_vm_writev": 311,
-    "kcmp": 312, "finit_module": 313, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323, "io_uring_setup": 425,
+    "mmap": 9, "shmget": 29, "socket": 41, "socketpair": 53, "clone": 56, "ptrace": 101, "syslog": 103,
+    "vhangup": 153, "modify_ldt": 154, "pivot_root": 155, "adjtimex": 159, "chroot": 161, "acct": 163,
+    "settimeofday": 164, "mount": 165, "umount": 166, "swapon": 167, "swapoff": 168, "reboot": 169, "iopl": 172,
+    "ioperm": 173, "init_module": 175, "delete_module": 176, "quotactl": 179, "io_setup": 206,
+    "lookup_dcookie": 212, "clock_settime": 227, "kexec_load": 246, "add_key": 248, "request_key": 249,
+    "keyctl": 250, "inotify_init": 253, "unshare": 272, "inotify_init1": 294, "perf_event_open": 298,
+    "fanotify_init": 300, "name_to_handle_at": 303, "open_by_handle_at": 304, "clock_adjtime": 305,
+    "setns": 308, "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "finit_module": 313,
+    "memfd_create": 319, "kexec_file_load": 320, "bpf": 321, "userfaultfd": 323, "io_uring_setup": 425,
     "io_uring_enter": 426, "io_uring_register": 427, "open_tree": 428, "move_mount": 429, "fsopen": 430,
     "fsconfig": 431, "fsmount": 432, "fspick": 433, "clone3": 435, "pidfd_getfd": 438, "mount_setattr": 442,
+    "quotactl_fd": 443, "open_tree_attr": 467,
 }  # fmt: skip
 
 # struct seccomp_data: the number at 0, the architecture at 4, the low words of the arguments from 16, 8 bytes apart.

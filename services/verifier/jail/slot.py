@@ -40,7 +40,7 @@ RENEW_AFTER: frozenset[Cause] = frozenset({"wall", "cpu", "memory", "pids", "out
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the probe found on this machine; `isolation` describes it in one line."""
+    """What the probe found on this machine; `isolation` describes it in one line, `late` is explained in config.py, `request`."""
 
     nsjail: Path
     keeper: Path
@@ -49,6 +49,7 @@ class Host:
     cpus: int
     isolation: str
     first_uid: int = FIRST_UID
+    late: bool = False
 
 
 class Slot:
@@ -77,7 +78,7 @@ class Slot:
         try:
             clear(name, host.trees, [base])
             self._storage = Storage(base, self.uid, host.keeper)
-            path = config.write(self._storage)
+            path = config.write(self._storage, late=host.late)
             self._filter = compiled()
             self._null = high(os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC))
         except OSError as error:
@@ -182,7 +183,7 @@ class Slot:
                 groups = JobGroups(self.host.trees, self.name, self._number)
                 groups.create(job.limits)
             host, number = self.host, self._number
-            turn = Turn(number, self.uid, host.cpus, host.isolation, before, layers, own_network)
+            turn = Turn(number, self.uid, host.cpus, host.isolation, before, layers, own_network, host.late)
             outcome, self._disturbed = run_once(job, launcher, groups, turn)
             if outcome.cause not in self.renew_after:
                 self._spare, groups = groups, None

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from services.verifier.jail import config
-from services.verifier.jail.job import Job, Limits
+from services.verifier.jail.job import Limits
 from services.verifier.jail.jobgroups import JobGroups
 from services.verifier.jail.launcher import DEAD_DEADLINE_S, DONE, PAGE, RETRY_S, SETUP_DEADLINE_S, Launcher
+from services.verifier.jail.pipes import Pipes
 from services.verifier.jail.streams import CHUNK, Inflow, Outflow
 
 MIN_CPU_POLL_S = 0.005
@@ -72,67 +72,6 @@ class Ending:
     cpu_s: float
     survivors: int
     log: str
-
-
-class Pipes:
-    """The descriptors of one job, on both sides."""
-
-    def __init__(self, job: Job, owner: int) -> None:
-        """`owner` may open standard streams again by name, except where a report must stay out of reach."""
-        self.opened: list[Inflow | Outflow] = []
-        try:
-            cap = job.limits.output_bytes
-            self.stdout, self.stderr = self._inflow(cap, tail=True), self._inflow(cap, tail=True)
-            self.report = self._inflow(cap, tail=False) if job.report else None
-            self.stdin = Outflow(job.stdin)
-            self.opened.append(self.stdin)
-            if not job.report:
-                for flow in (self.stdin, self.stdout, self.stderr):
-                    os.fchown(flow.far, owner, owner)
-        except BaseException:
-            self.close()
-            raise
-
-    def _inflow(self, cap: int, *, tail: bool) -> Inflow:
-        flow = Inflow(cap, tail=tail)
-        self.opened.append(flow)
-        return flow
-
-    def far_ends(self) -> list[int]:
-        """What the job is given, in the order of the request."""
-        ends = [self.stdin.far, self.stdout.far, self.stderr.far]
-        return ends if self.report is None else [*ends, self.report.far]
-
-    def close_far(self) -> None:
-        """Close our copies of what the job uses."""
-        for flow in self.opened:
-            flow.close_far()
-
-    def close(self) -> None:
-        """Close everything; closing twice is fine."""
-        for flow in self.opened:
-            flow.close()
-
-
-def submit(
-    launcher: Launcher, job: Job, number: int, pipes: Pipes, groups: JobGroups, *, own_network: bool
-) -> None:
-    """Send the job to the keeper. Raises OSError. All our far ends are closed afterwards."""
-    file: list[int] = []
-    try:
-        procs = groups.procs()
-        header, text = config.request(job, number, len(procs), own_network=own_network)
-        if len(text) > config.TEXT_MAX:
-            file = [os.memfd_create("request")]
-            view = memoryview(text)
-            while view:
-                view = view[os.write(file[0], view) :]
-            text = b""
-        launcher.run(header, text, [*pipes.far_ends(), *file, *procs])
-    finally:
-        for fd in file:
-            os.close(fd)
-        pipes.close_far()
 
 
 class Supervision:

@@ -10,6 +10,7 @@ import pytest
 
 from schemas.tasks import Task
 from services.verifier.jail import Change, Diff, Job, Limits, Outcome
+from tests.unit.verifier.pools import drive  # noqa: F401 (a fixture)
 
 
 class Scripted:

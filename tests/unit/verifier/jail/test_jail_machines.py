@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from services.verifier.jail import JailUnavailable
+from services.verifier.jail import Host, JailUnavailable, Outcome
+from services.verifier.jail import machine as probing
 from services.verifier.jail.hierarchy import LEAF, Tree, describe, discover
 from services.verifier.jail.job import Limits
 from services.verifier.jail.jobgroups import JobGroups
@@ -165,3 +166,37 @@ def test_limits_and_counters_of_v1(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (groups.oom_kills(), groups.refused_forks(), groups.peak_memory()) == (3, 2, 8192)
     assert groups.pids() == 3
     assert groups.cpu_s() == pytest.approx(2.5)
+
+
+HERE = Host(Path("nsjail"), Path("keeper"), Path("launch"), (), 1, "x")
+RAN = Outcome(cause="exit", exit_code=0)
+APART = "Name:\tcat\nUid:\t1002\t1000\t1000\t1000\nGid:\t1000\t1002\t1002\t1002\n"
+
+
+@pytest.mark.parametrize(
+    ("usual", "late", "found"),
+    [
+        (APART, "never asked for", False),
+        (APART.replace("1002\t1000", "1002\t1002", 1), APART, True),
+        (APART.replace("1000\t1002", "1000\t1000"), APART, True),
+        ("", APART, True),
+        (APART.replace("1002", "1000"), APART.replace("1002", "1000"), None),
+        ("", "", None),
+    ],
+)
+def test_ids_that_an_exec_takes_away_are_kept_in_another_way_or_the_machine_is_refused(
+    monkeypatch: pytest.MonkeyPatch, usual: str, late: str, *, found: bool | None
+) -> None:
+    """What the two kinds of kernel say, of which only one is ours."""
+
+    def trial(host: Host) -> tuple[Outcome, Outcome]:
+        return RAN, Outcome(cause="exit", exit_code=0, stdout=(late if host.late else usual).encode())
+
+    monkeypatch.setattr(probing, "trial", trial)
+    if found is None:
+        with pytest.raises(
+            JailUnavailable, match=r"^this kernel \(.*\) does not let .* of its own beside an answer"
+        ):
+            probing.tried_out(HERE)
+    else:
+        assert probing.tried_out(HERE).late is found

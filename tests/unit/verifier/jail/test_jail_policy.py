@@ -28,11 +28,19 @@ SOCKETS = {NUMBERS["socket"], NUMBERS["socketpair"]}
 SMALL = "POLICY p { ERRNO(1) { mount, %s } } USE p DEFAULT ALLOW"
 
 
-def answer(number: int, argument: int = 0, architecture: int = ARCHITECTURE, third: int = 0) -> int:
+def answer(
+    number: int,
+    argument: int = 0,
+    architecture: int = ARCHITECTURE,
+    *,
+    second: int = 0,
+    third: int = 0,
+    fourth: int = 0,
+) -> int:
     """What the kernel's interpreter would return."""
     at = accumulator = 0
     loaded = {policy.AT_NUMBER: number, policy.AT_ARCHITECTURE: architecture}
-    loaded |= {16: argument & 0xFFFFFFFF, 24: 0, 32: third & 0xFFFFFFFF}
+    loaded |= {16: argument & 0xFFFFFFFF, 24: second, 32: third & 0xFFFFFFFF, 40: fourth}
     while True:
         code, yes, no, value = PROGRAM[at]
         at += 1
@@ -57,7 +65,7 @@ def expected(number: int, argument: int) -> int:
     rule = RULES.get(number)
     if number >= FOREIGN:
         return ERROR | policy.ENOSYS
-    if rule is None or (rule.tests and not any(holds(test, (argument, 0, 0)) for test in rule.tests)):
+    if rule is None or (rule.tests and not any(holds(test, (argument, 0, 0, 0)) for test in rule.tests)):
         return TELL if number in SOCKETS else ALLOW
     return ERROR | rule.error
 
@@ -92,6 +100,28 @@ def test_the_file_says_what_is_known_to_be_needed() -> None:
     }
     assert [answer(NUMBERS["socketpair"], domain) == TELL for domain in (1, 2, 30)] == [True, False, False]
     assert answer(NUMBERS["clone"], 0x11) == ALLOW
+
+
+def test_no_memory_beside_the_groups_and_nothing_that_all_share() -> None:
+    """Huge pages are asked for with a flag among others; what is bounded for the machine or its owner is not there at all."""
+    none, unknown = ERROR | 12, ERROR | policy.ENOSYS
+    assert [answer(NUMBERS["mmap"], fourth=flags) for flags in (0x22, 0x40022, 0x54040022)] == [
+        ALLOW,
+        none,
+        none,
+    ]
+    assert [answer(NUMBERS["memfd_create"], second=flags) for flags in (1, 4, 0x54000005)] == [
+        ALLOW,
+        none,
+        none,
+    ]
+    assert [answer(NUMBERS["shmget"], third=flags) for flags in (0o1666, 0o4000, 0o5666)] == [
+        ALLOW,
+        none,
+        none,
+    ]
+    for name in ("io_setup", "inotify_init", "inotify_init1", "fanotify_init", "clone3"):
+        assert answer(NUMBERS[name]) == unknown, name
 
 
 def test_numbers_are_those_of_the_c_library() -> None:
