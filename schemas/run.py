@@ -78,6 +78,8 @@ class Scheduler(Section, frozen=True, kw_only=True):
     """Ended tasks that it remembers at most, the newest ones; refused submissions are counted apart."""
     half_life_s: Annotated[float, Meta(ge=1.0, le=31_536_000.0)] = 300.0
     """Half-life of the service seconds that fair order compares."""
+    train_share: Annotated[float, Meta(ge=0.0, le=0.9)] = 0.1
+    """Least part of a pool's service that training gets while evaluation, which goes first, waits there too."""
     verify_backlog: Whole = 512
     """Samples under way for each slot of the verifiers at most, so that sampling never runs away from them; 0: any number."""
     shards: Annotated[int, Meta(ge=1, le=256)] = 1

@@ -14,8 +14,9 @@ from schemas.tasks import Task
 from services.scheduler.policies import Policies
 from services.scheduler.state import State
 
-Fit = Literal["fits", "alone", "cohort"]
-"""Whether a domain has room for so many slots; if not, whether that changes by itself alone or with its cohort."""
+Fit = Literal["fits", "alone", "cohort", "never"]
+"""Whether a domain has room for so many slots; if not, whether that changes by itself alone, with its cohort, or only with other
+limits."""
 NO_LIMIT = float("inf")
 BYTES_A_TOKEN = 4
 """Of a prompt, about; more would make long prompts of byte-level models look small, less those of all others big."""
@@ -72,7 +73,7 @@ def limited(state: State, policies: Policies, domain: str) -> bool:
 
 def members(policies: Policies, cohort: str) -> tuple[str, ...]:
     """Domains of a cohort, by name."""
-    return tuple(sorted(name for name, policy in policies.domains.items() if policy.cohort == cohort))
+    return policies.cohorts.get(cohort, ())
 
 
 def used(state: State, domain: str) -> int:
@@ -81,13 +82,73 @@ def used(state: State, domain: str) -> int:
     return 0 if leases is None else leases.slots
 
 
+class Sums:
+    """What cohorts lend, and how much of it is left. Derived; kept up by the domains that have changed, one step each."""
+
+    __slots__ = ("lent", "limits", "of", "opened", "parts", "spare")
+
+    def __init__(self, state: State, policies: Policies) -> None:
+        self.of = policies.cohorts
+        """The cohorts that these sums are of."""
+        self.lent = dict.fromkeys(self.of, 0)
+        self.spare = dict.fromkeys(self.of, 0)
+        """Slots that a cohort's domains lend and nobody uses; negative after limits were cut below use."""
+        self.opened = dict.fromkeys(self.of)
+        """Cohorts that may have something to give which had nothing, since somebody last asked."""
+        self.limits: dict[str, Limits] = {}
+        """Those of domains that have a cohort."""
+        self.parts: dict[str, tuple[int, int]] = {}
+        """Domain -> its part in both sums."""
+        for names in self.of.values():
+            for name in names:
+                self.renew(state, policies, name)
+
+    def renew(self, state: State, policies: Policies, domain: str) -> None:
+        """Take in what has become of a domain."""
+        cohort = policies.of(domain).cohort
+        if not cohort:
+            return
+        limits = self.limits[domain] = limits_of(state, policies, domain)
+        own = limits.own
+        lent = limits.nominal - own
+        left = lent - max(0, used(state, domain) - own)
+        before = self.parts.get(domain, (0, 0))
+        self.parts[domain] = lent, left
+        self.lent[cohort] += lent - before[0]
+        self.spare[cohort] += left - before[1]
+        if left > before[1] and self.spare[cohort] > 0:
+            self.opened[cohort] = None
+
+    def took(self, domain: str, held: int) -> None:
+        """The same for a domain of a cohort of which nothing has changed but that it holds more slots, `held` by now."""
+        limits = self.limits[domain]
+        lent, before = self.parts[domain]
+        left = lent - max(0, held - limits.nominal + lent)
+        self.parts[domain] = lent, left
+        self.spare[limits.cohort] += left - before
+
+    def reopened(self) -> list[str]:
+        """Cohorts to look at again; each is told once."""
+        found = list(self.opened)
+        self.opened.clear()
+        return found
+
+
+def sums(state: State, policies: Policies) -> Sums:
+    """The sums as of now."""
+    found = state.sums
+    if found is None or found.of is not policies.cohorts:
+        found = state.sums = Sums(state, policies)
+    else:
+        for domain in state.stirred:
+            found.renew(state, policies, domain)
+    state.stirred.clear()
+    return found
+
+
 def spare(state: State, policies: Policies, cohort: str) -> int:
     """Slots that a cohort's domains lend and nobody uses; negative after limits were cut below use."""
-    free = 0
-    for name in members(policies, cohort):
-        limits = limits_of(state, policies, name)
-        free += limits.lent - max(0, used(state, name) - limits.own)
-    return free
+    return sums(state, policies).spare[cohort]
 
 
 def largest(state: State, policies: Policies, domain: str) -> float:
@@ -95,8 +156,7 @@ def largest(state: State, policies: Policies, domain: str) -> float:
     limits = limits_of(state, policies, domain)
     if not limits.cohort:
         return limits.most
-    lent = sum(limits_of(state, policies, name).lent for name in members(policies, limits.cohort))
-    return min(limits.most, limits.own + lent)
+    return min(limits.most, limits.own + sums(state, policies).lent[limits.cohort])
 
 
 def never_fits(state: State, policies: Policies, task: Task) -> str:
@@ -143,40 +203,46 @@ def tokens_of(policies: Policies, task: Task) -> int:
 
 
 class Ledger:
-    """Room of domains during one dispatch: the sums over a cohort are made once."""
+    """Cohorts during one dispatch."""
 
-    __slots__ = ("_policies", "_spare", "_state", "blocked")
+    __slots__ = ("_policies", "_state", "_sums", "held_back")
 
     def __init__(self, state: State, policies: Policies) -> None:
         self._state, self._policies = state, policies
-        self._spare: dict[str, int] = {}
-        self.blocked: set[str] = set()
+        self._sums = sums(state, policies) if policies.cohorts else None
+        self.held_back: set[str] = set()
         """Cohorts whose free slots are held back for a task that needs more of them than there are."""
+
+    def closed(self, cohort: str) -> bool:
+        """Whether nobody gets anything of what a cohort lends."""
+        return cohort in self.held_back or (self._sums is not None and self._sums.spare[cohort] <= 0)
 
     def fit(self, domain: str, slots: int) -> Fit:
         """Whether an attempt that needs `slots` may be started; what it may not is held for it in its cohort."""
-        if not limited(self._state, self._policies, domain):
-            return "fits"
-        limits = limits_of(self._state, self._policies, domain)
-        wanted = used(self._state, domain) + slots
-        if wanted > limits.most:
+        found = self._sums
+        held = used(self._state, domain)
+        limits = None if found is None else found.limits.get(domain)
+        if found is None or limits is None:
+            return "fits" if held + slots <= limits_of(self._state, self._policies, domain).most else "alone"
+        own = limits.own
+        if held + slots > limits.most:
             return "alone"
-        if not limits.cohort or wanted <= limits.own:
-            return "fits"
         cohort = limits.cohort
-        if cohort not in self.blocked:
-            if cohort not in self._spare:
-                self._spare[cohort] = spare(self._state, self._policies, cohort)
-            if wanted - max(limits.own, wanted - slots) <= self._spare[cohort]:
-                return "fits"
-            if slots <= largest(self._state, self._policies, domain):
-                self.blocked.add(cohort)
+        if held + slots <= own:
+            return "fits"
+        if cohort in self.held_back:
+            return "cohort"
+        if held + slots - max(own, held) <= found.spare[cohort]:
+            return "fits"
+        if slots > own + found.lent[cohort]:
+            return "never"
+        self.held_back.add(cohort)
+        if found.spare[cohort] > 0:
+            found.opened[cohort] = None  # the next dispatch looks again who is first
         return "cohort"
 
-    def give(self, domain: str, slots: int) -> None:
+    def give(self, domain: str) -> None:
         """An attempt was started, its slots are held already."""
-        if self._spare:
-            limits = limits_of(self._state, self._policies, domain)
-            if limits.cohort in self._spare:
-                after = used(self._state, domain)
-                self._spare[limits.cohort] -= max(0, after - max(limits.own, after - slots))
+        if self._sums is not None:
+            self._sums.took(domain, used(self._state, domain))
+            self._state.stirred.pop(domain, None)

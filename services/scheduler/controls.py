@@ -1,5 +1,9 @@
 """Pause, resume, drain and quotas. Invariant: a control is taken whole or refused whole, with one line that says why.
 
+A quota may not promise more than exists (`quotas.there`): alone, what the domain may hold; in a cohort, what its domains own
+together, which is all they may ever hold. Where that is not known it is taken, and the domain's record says what was not
+checked. One that lowers a promise is never too high.
+
 What runs goes on, but for a drained domain: its attempts are taken back, at no cost to their tasks. A refused control changes
 nothing; it is counted by its cause, and the domain's record keeps the line.
 """
@@ -15,10 +19,11 @@ from schemas.tasks import (
     QuotaChanged,
 )
 from services.scheduler.attempts import finish
-from services.scheduler.cohorts import Limits, limits_of, spare, used
+from services.scheduler.cohorts import Limits, limits_of, members, spare, used
 from services.scheduler.effects import Effect
 from services.scheduler.moves import revoke
 from services.scheduler.policies import Policies
+from services.scheduler.quotas import there
 from services.scheduler.state import State
 
 Control = DomainPaused | DomainResumed | DomainDrained | QuotaChanged | PoolDrained | PoolResumed
@@ -26,7 +31,7 @@ Control = DomainPaused | DomainResumed | DomainDrained | QuotaChanged | PoolDrai
 
 def control(state: State, policies: Policies, event: Control, now: float) -> list[Effect]:
     """Take a control in."""
-    cause, line = refusal(state, policies, event)
+    cause, line = refusal(state, policies, event, now)
     if cause:
         state.count(cause)
         if isinstance(event, QuotaChanged) and event.domain in policies.domains:
@@ -42,6 +47,7 @@ def control(state: State, policies: Policies, event: Control, now: float) -> lis
         record.nominal = event.nominal
         record.borrow = record.borrow if event.borrow is None else event.borrow
         record.lend = record.lend if event.lend is None else event.lend
+        record.unproven = unproven(state, policies, event, now)
     else:
         record.paused = not isinstance(event, DomainResumed)
     effects = _take_back(state, policies, event.domain, now) if isinstance(event, DomainDrained) else []
@@ -50,8 +56,11 @@ def control(state: State, policies: Policies, event: Control, now: float) -> lis
     return effects
 
 
-def refusal(state: State, policies: Policies, event: Control) -> tuple[str, str]:
-    """Why a control is refused, in a word and in a line that says what to do; empty if it is not."""
+def refusal(state: State, policies: Policies, event: Control, now: float | None = None) -> tuple[str, str]:
+    """Why a control is refused, in a word and in a line that says what to do; empty if it is not.
+
+    `now` is the state's own time unless given.
+    """
     if isinstance(event, PoolDrained | PoolResumed):
         if event.pool in (policies.pool, *policies.pools):
             return "", ""
@@ -62,10 +71,53 @@ def refusal(state: State, policies: Policies, event: Control) -> tuple[str, str]
             "control_of_unknown_domain",
             f"unknown domain {event.domain!r}; `temper domains ls` lists the known ones",
         )
-    return _quota(state, policies, event) if isinstance(event, QuotaChanged) else ("", "")
+    if not isinstance(event, QuotaChanged):
+        return "", ""
+    return _quota(state, policies, event, state.meta.now if now is None else now)
 
 
-def _quota(state: State, policies: Policies, event: QuotaChanged) -> tuple[str, str]:
+def unproven(state: State, policies: Policies, event: QuotaChanged, now: float) -> str:
+    """What of a quota that is not refused could not be checked, in one line; empty if nothing."""
+    unknown = there(state, policies, _together(policies, event.domain), now).unknown
+    if not event.nominal or not unknown:
+        return ""
+    return (
+        f"whether there are {event.nominal} slots for domain {event.domain} was not checked: no live sampler of pool "
+        f"{', '.join(unknown)} has told of any, and scheduler.pool_slots does not say"
+    )
+
+
+def _together(policies: Policies, domain: str) -> tuple[str, ...]:
+    """The domains that share a quota with this one, itself included."""
+    return members(policies, policies.of(domain).cohort) or (domain,)
+
+
+def _above(state: State, policies: Policies, old: Limits, event: QuotaChanged, now: float) -> str:
+    """The line for a quota that promises more than exists; empty if this one does not."""
+    exist = there(state, policies, _together(policies, event.domain), now)
+    if exist.unknown:
+        return ""
+    if not old.cohort:
+        if event.nominal <= exist.slots or event.nominal < old.nominal:
+            return ""
+        return (
+            f"a quota of {event.nominal} for domain {event.domain} is more than the {exist.slots} slots that there are "
+            "in the pools of its tasks; start more samplers first"
+        )
+    others = sum(
+        limits_of(state, policies, name).nominal
+        for name in members(policies, old.cohort)
+        if name != event.domain
+    )
+    if event.nominal <= old.nominal or others + event.nominal <= exist.slots:
+        return ""
+    return (
+        f"a quota of {event.nominal} for domain {event.domain} makes cohort {old.cohort} own {others + event.nominal} slots, "
+        f"and there are {exist.slots} in the pools of its tasks; lower another's first, or start more samplers"
+    )
+
+
+def _quota(state: State, policies: Policies, event: QuotaChanged, now: float) -> tuple[str, str]:
     domain, policy = event.domain, policies.of(event.domain)
     old = limits_of(state, policies, domain)
     new = Limits(
@@ -84,12 +136,8 @@ def _quota(state: State, policies: Policies, event: QuotaChanged) -> tuple[str, 
             "quota_lend_above_nominal",
             f"domain {domain} cannot lend {event.lend} of {event.nominal} slots; lend at most its quota",
         )
-    slots = sum(worker.slots for worker in state.workers.values() if worker.service == "sampler")
-    if slots and event.nominal > slots:
-        return (
-            "quota_above_capacity",
-            f"a quota of {event.nominal} for domain {domain} is more than the samplers' {slots} slots; start more first",
-        )
+    if line := _above(state, policies, old, event, now):
+        return "quota_above_capacity", line
     if policy.slots > new.most:
         return (
             "quota_below_request",

@@ -1,7 +1,7 @@
 """Dispatch on credits. Invariant: a lease is given only against free slots, within quota, and for training within pacing.
 
-Evaluation tasks go first (few, and a measurement that waits for training to run dry never comes); within each class the
-domain with the smallest key gives its lane's head. Keys change only when something about their domain does (`refresh`), so a
+Evaluation tasks go first, but for what training is due beside them (`classes`); within each class the domain with the
+smallest key gives its lane's head. Keys change only when something about their domain does (`refresh`), so a
 decision costs a few steps in heaps, however many tasks and domains there are. What a domain owns is given before what any
 borrows. A head that needs more than its pool has free holds what is released there until it fits; other pools go on.
 
@@ -13,30 +13,33 @@ from __future__ import annotations
 from schemas.ids import lease_id
 from schemas.tasks import Purpose
 from services.scheduler.admission import train_allowance
-from services.scheduler.cohorts import Ledger, limited, limits_of, used
+from services.scheduler.boards import Board, Key
+from services.scheduler.classes import charge_class, due, training
+from services.scheduler.cohorts import Ledger, limited, limits_of, sums, used
 from services.scheduler.effects import Assign, Effect
-from services.scheduler.lanes import Board, Key
 from services.scheduler.moves import take
-from services.scheduler.order import charge, rank
+from services.scheduler.order import charge, rank, started_deadline
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import Free, verifiable
 from services.scheduler.records import TaskEntry
 from services.scheduler.state import State, head
-
-CLASSES: tuple[Purpose, ...] = ("eval", "train")
 
 
 def dispatch(state: State, policies: Policies, now: float) -> list[Effect]:
     """Give out leases until slots, quotas, pacing or ready tasks run out."""
     refresh(state, policies)
     effects: list[Effect] = []
-    if not any(board.places for board in state.lanes.values()):
+    if not any(board.places or board.large for board in state.lanes.values()):
         return effects
     pools = sorted({pool for pool, _ in state.lanes} - set(state.meta.drained))
     turn = state.meta.decisions % max(
         1, len(pools)
     )  # what pools share (pacing, verifiers) goes to no pool first for ever
     frees = {pool: Free(state, policies, pool, now) for pool in pools[turn:] + pools[:turn]}
+    for (pool, _), board in state.lanes.items():
+        if pool in frees:
+            for domain in board.fitting(frees[pool].most):
+                _enter(state, policies, domain)
     ledger = Ledger(state, policies)
     bound = verifiable(state, policies, now)
     _Serve(state, policies, ledger, effects, bound, now).all(frees)
@@ -44,12 +47,17 @@ def dispatch(state: State, policies: Policies, now: float) -> list[Effect]:
 
 
 def refresh(state: State, policies: Policies) -> None:
-    """Give every domain of which something has changed its key, on all its boards."""
+    """Give every domain of which something has changed its key, on all its boards; wake cohorts that have something again."""
+    known = sums(state, policies) if policies.cohorts else None
     state.touched |= state.waiting
     state.waiting.clear()
     for domain in state.touched:
         _enter(state, policies, domain)
     state.touched.clear()
+    if known is not None:
+        for cohort in known.reopened():
+            for board in state.lanes.values():
+                board.wake(cohort)
 
 
 def _enter(state: State, policies: Policies, domain: str) -> None:
@@ -66,21 +74,24 @@ def _key(state: State, policies: Policies, board: Board, purpose: Purpose, domai
     record = state.domains.get(domain)
     if record is not None and record.paused:
         return None
-    borrows = 0
+    borrows, cohort = 0, ""
     if limited(state, policies, domain):
-        limits = limits_of(state, policies, domain)
+        limits = None if state.sums is None else state.sums.limits.get(domain)
+        limits = limits or limits_of(state, policies, domain)
         entry = head(state, lane)
         wanted = used(state, domain) + (1 if entry is None else entry.slots)
         if wanted > limits.most:
             return None
-        borrows = int(bool(limits.cohort) and wanted > limits.nominal)
-    return borrows, *rank(state, policies, domain, purpose), domain
+        if wanted > limits.own:
+            cohort = limits.cohort
+            borrows = int(bool(cohort) and wanted > limits.nominal)
+    return borrows, *rank(state, policies, domain, purpose), domain, cohort
 
 
 class _Serve:
     """One call of `dispatch`."""
 
-    __slots__ = ("bound", "effects", "ledger", "now", "policies", "state")
+    __slots__ = ("borrows", "bound", "effects", "ledger", "now", "policies", "state")
 
     def __init__(
         self,
@@ -93,17 +104,35 @@ class _Serve:
     ) -> None:
         self.state, self.policies, self.ledger, self.effects = state, policies, ledger, effects
         self.bound, self.now = bound, now
+        self.borrows = 0
+        """1 once what domains own has been given, in all pools."""
 
     def all(self, frees: dict[str, Free]) -> None:
         """What domains own first, in all pools, then what they borrow."""
         for pool, free in frees.items():
             self.reserved(pool, free)
-        for borrows in (0, 1):
+        for self.borrows in (0, 1):
             for pool, free in frees.items():
-                for purpose in CLASSES:
-                    board = self.state.lanes.get((pool, purpose))
-                    if board is not None and board.places and free.slots > 0 and not free.closed:
-                        self.board(pool, purpose, board, free, borrows)
+                if free.slots > 0 and not free.closed:
+                    self.pool(pool, free)
+
+    def pool(self, pool: str, free: Free) -> None:
+        """Serve a pool: evaluation, with what training is due between, then training."""
+        evals, trains = self.state.lanes.get((pool, "eval")), self.state.lanes.get((pool, "train"))
+        if evals is not None and evals.places:
+            while True:
+                if trains is not None and self.due(pool) and self.board(pool, "train", trains, free, most=1):
+                    continue
+                if not self.board(pool, "eval", evals, free, most=1):
+                    break
+        if trains is not None and trains.places:
+            self.board(pool, "train", trains, free)
+
+    def due(self, pool: str) -> bool:
+        """Whether training goes before evaluation now."""
+        if pool not in self.state.meta.owed or not self.allowance("train"):
+            return False
+        return due(self.state, self.policies, pool, self.borrows)
 
     def reserved(self, pool: str, free: Free) -> None:
         """Serve the task that a pool's slots are held for, or hold on; not for one that cannot go for other reasons."""
@@ -129,46 +158,66 @@ class _Serve:
             return 0
         return float("inf") if purpose == "eval" else train_allowance(self.state, self.policies)
 
-    def board(self, pool: str, purpose: Purpose, board: Board, free: Free, borrows: int) -> None:
-        """Serve the domains of one board in their order, those that borrow only if `borrows`."""
+    def board(
+        self, pool: str, purpose: Purpose, board: Board, free: Free, *, most: float = float("inf")
+    ) -> int:
+        """Serve the domains of one board in order, those that borrow only when it is their time; leases given, up to `most`."""
         state, ledger, bound = self.state, self.ledger, self.bound
-        left = self.allowance(purpose)
-        while left > 0 and free.slots > 0 and (key := board.first()) is not None and key[0] <= borrows:
-            if bound is not None and state.members >= bound:
-                return
-            domain = key[3]
+        left, given = min(most, self.allowance(purpose)), 0
+        while given < left and free.slots > 0 and not free.closed:
+            key = board.first()
+            if key is None or key[0] > self.borrows or (bound is not None and state.members >= bound):
+                break
+            domain, cohort = key[3:]
+            if cohort and ledger.closed(cohort):
+                board.park(cohort)
+                continue
             entry = head(state, board[domain])
             if entry is None:
                 board.enter(domain, None)
                 continue
-            fit = ledger.fit(domain, entry.slots)
-            if fit != "fits" or entry.slots > free.most:
-                board.enter(domain, None)
-                if fit != "alone":
+            if entry.slots > free.most:
+                board.set_aside(domain, entry.slots)
+                continue
+            if cohort and (fit := ledger.fit(domain, entry.slots)) != "fits":
+                if fit == "cohort":
+                    board.park(cohort)
+                else:
+                    board.enter(domain, None)
                     state.waiting[domain] = None
                 continue
             if not free.fits(entry):
                 state.meta.reserved[pool] = entry.id
                 free.closed = True
-                return
+                break
             self.lease(entry, free)
-            left -= 1
+            given += 1
+        return given
 
     def lease(self, entry: TaskEntry, free: Free) -> None:
         """Give a lease."""
         state, policies, now = self.state, self.policies, self.now
         policy = policies.of(entry.domain)
         meta = state.meta
+        waits = (
+            entry.purpose == "eval"
+            and training(state, entry.pool, self.borrows) is not None
+            and not due(state, policies, entry.pool, self.borrows)
+            and self.allowance("train") > 0
+        )
         entry.attempt = attempt = (
             1 + entry.failures + entry.losses + entry.timeouts + entry.drains + entry.spared
         )
         if attempt == 1:
             state.admit(now - entry.eligible_at)
+            entry.deadline = started_deadline(entry.eligible_at, entry.priority)
         entry.lease_id = lease = lease_id(entry.id, attempt)
         entry.leased_at = now
         entry.results = ()
         entry.charged_s = 0.0
         charge(state, policies, entry, entry.estimate_s, now)
+        if waits or meta.owed:
+            charge_class(state, policies, entry, waits=waits)
         until = now + policy.timeouts.lease_s
         announced = take(state, entry, "leased", now, due_at=until)
         meta.decisions += 1
@@ -177,6 +226,7 @@ class _Serve:
                 lease_id=lease,
                 lease_expires_at=until,
                 lease_s=policy.timeouts.lease_s,
+                attempt_s=policy.timeouts.attempt_s,
                 body=entry.body,
                 attempt=attempt,
                 task_id=entry.id,
@@ -190,6 +240,7 @@ class _Serve:
         )
         self.effects += announced
         free.give(entry)
-        self.ledger.give(entry.domain, entry.slots)
+        if policy.cohort:
+            self.ledger.give(entry.domain)
         _enter(state, policies, entry.domain)
         del state.touched[entry.domain]

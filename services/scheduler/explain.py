@@ -9,12 +9,13 @@ import msgspec
 from schemas.tasks import Task
 from services.scheduler.admission import train_allowance
 from services.scheduler.attempts import last_moment
+from services.scheduler.boards import Board
 from services.scheduler.cohorts import limits_of, spare, used
 from services.scheduler.degrade import first_rung, next_level
 from services.scheduler.estimates import estimated
 from services.scheduler.join import Child
 from services.scheduler.keys import home_of
-from services.scheduler.lanes import Board
+from services.scheduler.lanes import rank_of
 from services.scheduler.moves import family
 from services.scheduler.order import fair_key, rank, weight_of
 from services.scheduler.policies import Policies
@@ -75,6 +76,8 @@ def explain(state: State, policies: Policies, task_id: str, now: float) -> dict[
             for part in entry.progress
         ],
     }
+    if record is not None and (record.refused or record.unproven):
+        found["control_refused"], found["quota_unproven"] = record.refused, record.unproven
     if entry.state == "ready":
         found["place"] = _place(state, policies, entry, now)
     if entry.state == "waiting":
@@ -141,13 +144,13 @@ def _ended(ended: Ended) -> dict[str, Any]:
 
 
 def _place(state: State, policies: Policies, entry: TaskEntry, now: float) -> dict[str, Any]:
-    rank_ = (entry.deadline, entry.order)
+    rank_ = rank_of(entry)
     ahead = sum(
         1
         for other in state.live.values()
         if other.state == "ready"
         and (other.domain, other.purpose, other.pool) == (entry.domain, entry.purpose, entry.pool)
-        and (other.deadline, other.order) < rank_
+        and rank_of(other) < rank_
     )
     lanes = state.lanes.get((entry.pool, entry.purpose)) or Board()
     order = sorted(
@@ -161,6 +164,10 @@ def _place(state: State, policies: Policies, entry: TaskEntry, now: float) -> di
         "domains_waiting": len(order),
         "fair_key": fair_key(state, policies, entry.domain, entry.purpose, now),
         "weight": weight_of(state, policies, entry.domain),
+        "evaluation_first": 0
+        if entry.purpose == "eval"
+        else sum(lane.ready for lane in (state.lanes.get((entry.pool, "eval")) or Board()).values()),
+        "training_owed_s": state.meta.owed.get(entry.pool, 0.0),
     }
 
 

@@ -124,7 +124,9 @@ def _grant(state: State, policies: Policies, now: float) -> list[Effect]:
     if not shrunk and now - meta.granted_at < PAUSE_S:
         meta.owes = True
         return []
-    changed = plan(treasury, there, now=now, half_life_s=policies.half_life_s)
+    changed = plan(
+        treasury, there, now=now, half_life_s=policies.half_life_s, train_share=policies.train_share
+    )
     factors = _factors(treasury, policies)
     if not changed and not factors:
         return []

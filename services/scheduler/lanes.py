@@ -12,8 +12,15 @@ from services.scheduler.records import TaskEntry
 
 STARTED = 1 << 48
 """What a task that had an attempt is put before others by, at equal deadlines; more than there will be submissions."""
-Key = tuple[int, int, float, str]
-"""Place of a domain among those of its board, smallest first: borrows (0 or 1), exponent and mantissa of its usage, name."""
+RUN = 64
+"""Entries a heap holds before they become a run: an item of a heap takes ten times the memory of a place in a run."""
+Rank = tuple[float, int]
+"""Place of a task in its lane, smallest first; no two tasks have the same."""
+
+
+def rank_of(entry: TaskEntry) -> Rank:
+    """(deadline, submission), with started work before other of the same deadline."""
+    return entry.deadline, entry.order - STARTED if entry.attempt else entry.order
 
 
 class Leases(dict[str, tuple[int, int]]):
@@ -40,90 +47,115 @@ class Leases(dict[str, tuple[int, int]]):
 
 
 class Lane:
-    """Ready tasks of one pool, purpose and domain, by (deadline, started first, submission).
+    """Ready tasks of one pool, purpose and domain, by `rank_of`.
 
-    Most come in the order in which they go: these wait in a line. The others, and all that had an attempt, wait in a heap.
-    What has moved on is dropped when it comes up.
+    Most come in the order in which they go: these wait in a line. The others, and all that had an attempt, wait in a heap,
+    and once that is full in runs, each in order. What has moved on is dropped when it comes up.
     """
 
-    __slots__ = ("heap", "line", "ready")
+    __slots__ = ("heap", "kept", "line", "made", "ready", "runs")
 
     def __init__(self) -> None:
         self.line: deque[TaskEntry] = deque()
-        self.heap: list[tuple[float, int, str]] = []
+        self.heap: list[tuple[float, int, TaskEntry]] = []
+        self.runs: list[tuple[float, int, int, list[TaskEntry]]] = []
+        """A heap of runs by their next entry: its rank, the run's number, its entries with the next one last."""
+        self.made = 0
+        """Runs so far."""
+        self.kept = 0
+        """Entries here, those included that have moved on."""
         self.ready = 0
 
     def add(self, entry: TaskEntry) -> None:
         """Take a ready task in."""
         self.ready += 1
+        self.kept += 1
         if not entry.attempt:
             line = self.line
             if not line or (line[-1].deadline, line[-1].order) < (entry.deadline, entry.order):
                 line.append(entry)
                 return
-        rank = entry.order - STARTED if entry.attempt else entry.order
-        heapq.heappush(self.heap, (entry.deadline, rank, entry.id))
+        heapq.heappush(self.heap, (*rank_of(entry), entry))
+        if len(self.heap) >= RUN:
+            self._run()
 
     def first(self, live: dict[str, TaskEntry]) -> TaskEntry | None:
         """The task that goes next."""
         line, heap = self.line, self.heap
-        while line and not _waits(line[0], live):
-            line.popleft()
-        while heap:
-            entry = live.get(heap[0][2])
-            if entry is None or entry.state != "ready":
-                heapq.heappop(heap)
-                continue
-            if line and (line[0].deadline, line[0].order) < heap[0]:
+        found: TaskEntry | None = None
+        while line:
+            found = line[0]
+            if found.state == "ready" and not found.attempt and live.get(found.id) is found:
                 break
-            return entry
-        return line[0] if line else None
+            line.popleft()
+            self.kept -= 1
+            found = None
+        if not heap and not self.runs:
+            return found
+        while heap and not _ready(heap[0][2], live):
+            heapq.heappop(heap)
+            self.kept -= 1
+        best: Rank | None = None if found is None else (found.deadline, found.order)
+        if heap:
+            deadline, order, entry = heap[0]
+            if best is None or (deadline, order) < best:
+                best, found = (deadline, order), entry
+        if self.runs:
+            waits = self._next_of_runs(live)
+            if waits is not None:
+                deadline, order = self.runs[0][:2]
+                if best is None or (deadline, order) < best:
+                    return waits
+        return found
 
     def compact(self, live: dict[str, TaskEntry]) -> None:
         """Drop all that has moved on."""
-        self.line = deque(entry for entry in self.line if _waits(entry, live))
-        self.heap = sorted(
-            {
-                item
-                for item in self.heap
-                if (found := live.get(item[2])) is not None and found.state == "ready"
-            }
-        )
+        kept = {entry.id: entry for *_, run in self.runs for entry in run if _ready(entry, live)}
+        kept |= {entry.id: entry for *_, entry in self.heap if _ready(entry, live)}
+        self.line = deque(entry for entry in self.line if _waits(entry, live) and entry.id not in kept)
+        self.heap, self.runs = [(*rank_of(entry), entry) for entry in kept.values()], []
+        self.kept = len(self.line) + len(self.heap)
+        if len(self.heap) >= RUN:
+            self._run()
+        else:
+            heapq.heapify(self.heap)
+
+    def _run(self) -> None:
+        """Make a run of the heap."""
+        self.heap.sort(key=_place, reverse=True)
+        run = [entry for *_, entry in self.heap]
+        self.made += 1
+        heapq.heappush(self.runs, (*self.heap[-1][:2], self.made, run))
+        self.heap = []
+
+    def _next_of_runs(self, live: dict[str, TaskEntry]) -> TaskEntry | None:
+        """The first of the entries in runs that still waits; what has moved on before it is dropped."""
+        runs = self.runs
+        while runs:
+            _, _, number, run = runs[0]
+            entry = run[-1]
+            if entry.state == "ready" and live.get(entry.id) is entry:
+                return entry
+            run.pop()
+            self.kept -= 1
+            while run and not _ready(run[-1], live):
+                run.pop()
+                self.kept -= 1
+            if run:
+                heapq.heapreplace(runs, (*rank_of(run[-1]), number, run))
+            else:
+                heapq.heappop(runs)
+        return None
+
+
+def _place(item: tuple[float, int, TaskEntry]) -> Rank:
+    return item[:2]
+
+
+def _ready(entry: TaskEntry, live: dict[str, TaskEntry]) -> bool:
+    return entry.state == "ready" and live.get(entry.id) is entry
 
 
 def _waits(entry: TaskEntry, live: dict[str, TaskEntry]) -> bool:
     """Whether an entry of a line still waits there; after an attempt it waits in the heap."""
-    return entry.state == "ready" and not entry.attempt and live.get(entry.id) is entry
-
-
-class Board(dict[str, Lane]):
-    """Lanes of one pool and purpose by domain, and the order of those domains that may give a task.
-
-    A domain is in `places` while it has a ready task and room of its own. Heap items that are not its key are leftovers.
-    """
-
-    __slots__ = ("heap", "places")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heap: list[Key] = []
-        self.places: dict[str, Key] = {}
-
-    def enter(self, domain: str, key: Key | None) -> None:
-        """Give a domain its key, or none."""
-        if key is None:
-            self.places.pop(domain, None)
-            return
-        if self.places.get(domain) == key:
-            return
-        self.places[domain] = key
-        heapq.heappush(self.heap, key)
-        if len(self.heap) > 2 * len(self.places) + 64:
-            self.heap = sorted(self.places.values())
-
-    def first(self) -> Key | None:
-        """The smallest key; None without any."""
-        heap, places = self.heap, self.places
-        while heap and places.get(heap[0][3]) is not heap[0]:
-            heapq.heappop(heap)
-        return heap[0] if heap else None
+    return not entry.attempt and _ready(entry, live)

@@ -49,6 +49,17 @@ def share_out(units: int, sides: Sequence[Side]) -> list[int]:
     return given
 
 
+def kept(units: int, share: float, wanted: int, *, behind: bool) -> int:
+    """Of `units`, those that a class keeps which others go before: `share` of them, no more than are `wanted`.
+
+    Of what is left over by whole numbers it gets one unit while it is `behind`, so a share of less than one is a unit now and
+    then, never none.
+    """
+    exact = units * share
+    whole = int(exact + EPSILON)
+    return min(units, wanted, whole + int(behind and exact > whole + EPSILON))
+
+
 def level_of(units: float, sides: Sequence[Side]) -> float:
     """Virtual time at which the sides have taken `units` together (at most the sum of their limits); they all weigh something."""
     marks = sorted(

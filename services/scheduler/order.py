@@ -27,6 +27,15 @@ def virtual_deadline(eligible_at: float, estimate_s: float, priority: int, deadl
     return eligible_at + min(deadline.slack * estimate_s, deadline.cap_s) - priority
 
 
+def started_deadline(eligible_at: float, priority: int) -> float:
+    """What the deadline of a task becomes with its first attempt: its slack is not counted any more, `eligible_at - priority`.
+
+    So started work goes before other that became eligible at about the same time, however short that is, and the bound of
+    the lane still holds: a started task goes before none that was eligible earlier by more than the difference in priority.
+    """
+    return eligible_at - priority
+
+
 def decayed(share: Share | None, now: float, half_life_s: float) -> float:
     """Service seconds of a share as of `now`: they halve every `half_life_s`."""
     if share is None or share.usage == 0.0:

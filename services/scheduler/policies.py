@@ -6,6 +6,7 @@ The fold reads nothing else about configuration, so a replay with a table of the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -41,7 +42,7 @@ LEAST_BEATS = 3
 """Heartbeats that a lease must outlast, so that one lost or late one does not end it."""
 
 
-class Policies(msgspec.Struct, frozen=True, kw_only=True):
+class Policies(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """All domains, and the run's own figures."""
 
     domains: dict[str, Policy] = {}
@@ -79,9 +80,20 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of a prompt and one sample together at most, in the run's samplers; 0: not known."""
     verify_backlog: int = 512
     """Samples under way for each slot of the verifiers at most; 0 is no limit."""
+    train_share: float = 0.1
+    """Part of a pool's service that training keeps while evaluation waits without end; see `classes`."""
     shard: int = 0
     shards: int = 1
     """Into how many parts the domains are divided."""
+
+    @cached_property
+    def cohorts(self) -> dict[str, tuple[str, ...]]:
+        """Domains of each cohort, by name; made once for a table."""
+        found: dict[str, list[str]] = {}
+        for name, policy in sorted(self.domains.items()):
+            if policy.cohort:
+                found.setdefault(policy.cohort, []).append(name)
+        return {cohort: tuple(names) for cohort, names in sorted(found.items())}
 
     def owns(self, domain: str) -> bool:
         """Whether this shard decides for `domain`. A cohort lies in one shard, so that its quotas hold within one fold."""
@@ -137,6 +149,7 @@ def policies_of(cards: Mapping[str, Card], config: RunConfig) -> Policies:
         eta=config.scheduler.staleness,
         ready_cap=config.scheduler.ready_cap,
         half_life_s=config.scheduler.half_life_s,
+        train_share=config.scheduler.train_share,
         verify_backlog=config.scheduler.verify_backlog,
         ended_kept_s=config.scheduler.ended_kept_s,
         ended_kept=config.scheduler.ended_kept,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from services.scheduler.cohorts import NO_LIMIT, limits_of, spare, used
 from services.scheduler.policies import Policies
 from services.scheduler.records import TaskEntry, Worker
@@ -15,6 +18,42 @@ def gives_credits(worker: Worker, policies: Policies, now: float) -> bool:
         and not worker.draining
         and now - worker.seen_at < policies.worker_timeout_s
     )
+
+
+class There(NamedTuple):
+    """Slots that some domains can have at a time, as far as that is known."""
+
+    slots: int
+    unknown: tuple[str, ...]
+    """Pools of theirs that are not set up to have so many, and of which no live sampler has said how many it has."""
+
+
+def there(state: State, policies: Policies, domains: Iterable[str], now: float) -> There:
+    """What exists for these domains: the slots of the pools that their tasks run in.
+
+    That is the run's own pool, and any other in which tasks of theirs wait or hold slots. A pool has what it is set up to have
+    (`scheduler.pool_slots`), else what its live samplers have; draining and silent ones do not count.
+    """
+    names = set(domains)
+    pools = {policies.pool}
+    pools |= {
+        pool
+        for (pool, _), board in state.lanes.items()
+        if any(domain in names and lane.ready for domain, lane in board.items())
+    }
+    leases = (lease for name in names for lease in state.held.get(name, ()))
+    pools |= {state.live[state.leases[lease]].pool for lease in leases}
+    slots, unknown = 0, []
+    for pool in sorted(pools):
+        live = sum(
+            worker.slots
+            for worker in state.workers.values()
+            if worker.pool == pool and gives_credits(worker, policies, now)
+        )
+        slots += policies.pool_slots.get(pool, live)
+        if not policies.pool_slots.get(pool, live):
+            unknown.append(pool)
+    return There(slots, tuple(unknown))
 
 
 def free_slots(state: State, policies: Policies, pool: str, now: float) -> int:

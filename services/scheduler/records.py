@@ -234,6 +234,8 @@ class Domain(msgspec.Struct, kw_only=True):
     """Likewise, what others may use of it."""
     refused: str = ""
     """Why the last control that was refused was; empty after one that was not."""
+    unproven: str = ""
+    """What could not be checked when its quota was set; empty if nothing, or if none was set."""
     estimate_s: float = 0.0
     """Rolling median of service seconds; 0 until the first attempt ended."""
     seconds: list[float] = []
@@ -305,6 +307,8 @@ class Meta(msgspec.Struct, kw_only=True):
     """Pools that get no new leases, by name."""
     reserved: dict[str, str] = {}
     """Pool -> the task that needs more than was free and is waited for."""
+    owed: dict[str, float] = {}
+    """Pool -> slot seconds that training is owed there; see `classes`."""
     counters: dict[str, int] = {}
     """Events that changed nothing, by cause."""
     grant: int = 0

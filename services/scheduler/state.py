@@ -12,11 +12,13 @@ import math
 import sys
 from collections import deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from schemas.states import UNDER_WAY
 from schemas.states import State as TaskPhase
 from schemas.tasks import Purpose
-from services.scheduler.lanes import Board, Lane, Leases
+from services.scheduler.boards import Board
+from services.scheduler.lanes import Lane, Leases
 from services.scheduler.records import (
     HELD,
     WAIT_BUCKETS,
@@ -28,6 +30,9 @@ from services.scheduler.records import (
     TaskEntry,
     Worker,
 )
+
+if TYPE_CHECKING:
+    from services.scheduler.cohorts import Sums
 
 
 class State:
@@ -56,6 +61,8 @@ class State:
         "phases",
         "refused",
         "scheduled",
+        "stirred",
+        "sums",
         "timers",
         "touched",
         "waiting",
@@ -96,6 +103,10 @@ class State:
         """Domains of which something has changed that decides about their place; the next dispatch looks at them."""
         self.waiting: dict[str, None] = {}
         """Domains that the last dispatch passed over for reasons that lie with others."""
+        self.stirred: dict[str, None] = {}
+        """Domains whose leases or limits have changed since the sums of cohorts were brought up to date."""
+        self.sums: Sums | None = None
+        """Those sums; `cohorts` makes and reads them."""
         self.phases: dict[TaskPhase, int] = {}
         """Live tasks by state."""
         self.timers: list[tuple[float, int, str]] = []
@@ -128,6 +139,7 @@ class State:
             found = self.domains[name] = Domain(name=name)
         self.changed.add("domain:" + name)
         self.touched[name] = None
+        self.stirred[name] = None
         return found
 
     def lane(self, entry: TaskEntry) -> Lane:
@@ -189,7 +201,7 @@ def _enter(state: State, entry: TaskEntry) -> None:
         state.touched[entry.domain] = None
         lane = state.lane(entry)
         lane.add(entry)
-        if len(lane.heap) + len(lane.line) > 2 * lane.ready + 64:
+        if lane.kept > 2 * lane.ready + 64:
             lane.compact(state.live)
         return
     set_timer(state, entry)
@@ -203,6 +215,7 @@ def _enter(state: State, entry: TaskEntry) -> None:
         if entry.purpose == "train":
             state.active.add(entry.id)
         if phase in HELD:
+            state.stirred[entry.domain] = None
             _leases(state.occupied, entry.pool).hold(lease, entry.slots, entry.tokens)
             _leases(state.held, entry.domain).hold(lease, entry.slots, entry.tokens)
 
@@ -222,7 +235,7 @@ def _leave(state: State, entry: TaskEntry) -> None:
         state.members -= entry.group_size
         state.active.discard(entry.id)
         if phase in HELD:
-            state.touched[entry.domain] = None
+            state.touched[entry.domain] = state.stirred[entry.domain] = None
             state.occupied[entry.pool].release(lease)
             state.held[entry.domain].release(lease)
 

@@ -19,6 +19,16 @@ from services.scheduler.quotas import free_slots, gives_credits, room
 from services.scheduler.records import HELD
 from services.scheduler.state import State
 
+REFUSALS = (
+    "control_of_unknown_domain",
+    "control_of_unknown_pool",
+    "quota_above_capacity",
+    "quota_below_lent",
+    "quota_below_request",
+    "quota_lend_above_nominal",
+    "quota_without_cohort",
+)
+"""Causes by which controls are refused."""
 PHASES: tuple[TaskPhase, ...] = ("ready", "leased", "running", "verifying", "backoff", "waiting")
 """Live states that are always told, also when no task is in them."""
 
@@ -48,6 +58,8 @@ def figures(state: State, policies: Policies, now: float) -> dict[str, float]:
         "allowance": train_allowance(state, policies),
         "version": meta.version,
         "decisions": meta.decisions,
+        "controls_refused": sum(meta.counters.get(cause, 0) for cause in REFUSALS),
+        "training_owed_s": sum(meta.owed.values()),
         "admission_wait_p50_s": waited_s(meta.waits, 0.50),
         "admission_wait_p99_s": waited_s(meta.waits, 0.99),
         "seq": meta.seq,
@@ -116,6 +128,8 @@ def summary(state: State, policies: Policies, now: float) -> dict[str, Any]:
             "fair_key": fair_key(state, policies, name, "train", now),
             "states": dict(record.ended) if record is not None else {},
         }
+        if record is not None and (record.refused or record.unproven):
+            domains[name] |= {"control_refused": record.refused, "quota_unproven": record.unproven}
         if name in report:
             domains[name] |= {
                 "share_wanted": report[name]["wanted"],

@@ -6,7 +6,8 @@ the messages between: lost, doubled, late or out of order. The sum of these boun
 shard is to get from another is granted when the other's report shows that it can no longer use it. A shard that is dead keeps
 its bound until its successor reports. Pure and deterministic: the treasury is part of the state of shard 0.
 
-Who is to get what: evaluation before training, and each among the shards so that their virtual times level (`levels`). Slots,
+Who is to get what: evaluation before training, which keeps its share of what there is (`classes`), and each among the shards
+so that their virtual times level (`levels`). Slots,
 tokens and samples are levels, held for a while; training tickets are counted, and each is spent once. A task at the head of a
 queue that needs more at once than its shard's share is waited for, one shard at a time, when its domain is furthest behind.
 """
@@ -18,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from schemas.grants import Line, Mixing, Standing
-from services.scheduler.levels import Side, share_out
+from services.scheduler.levels import Side, kept, share_out
 from services.scheduler.powers import exp2
 
 TRAIN = "train"
@@ -153,7 +154,12 @@ def take_report(
 
 
 def plan(
-    treasury: Treasury, capacity: Mapping[str, int], *, now: float = 0.0, half_life_s: float = 300.0
+    treasury: Treasury,
+    capacity: Mapping[str, int],
+    *,
+    now: float = 0.0,
+    half_life_s: float = 300.0,
+    train_share: float = 0.1,
 ) -> dict[str, tuple[int, ...]]:
     """New grants by resource and shard; empty if what is granted may stay as it is."""
     changed: dict[str, tuple[int, ...]] = {}
@@ -164,7 +170,7 @@ def plan(
         granted = [account.granted for account in accounts]
         if before == whole and not any(account.want > account.granted for account in accounts):
             continue
-        target = _target(treasury, resource, whole, now, half_life_s)
+        target = _target(treasury, resource, whole, now, half_life_s, train_share)
         if before == whole and not _urgent(accounts, target, whole, counted=resource == TRAIN):
             if target == granted or now - treasury.eased_at < EASE_S:
                 continue
@@ -219,7 +225,9 @@ def _attainable(accounts: Sequence[Account], target: Sequence[int], capacity: in
     return units
 
 
-def _target(treasury: Treasury, resource: str, capacity: int, now: float, half_life_s: float) -> list[int]:
+def _target(
+    treasury: Treasury, resource: str, capacity: int, now: float, half_life_s: float, train_share: float
+) -> list[int]:
     """Units by shard as they should be."""
     accounts = treasury.of(resource)
 
@@ -237,25 +245,33 @@ def _target(treasury: Treasury, resource: str, capacity: int, now: float, half_l
         more = shared(max(0, capacity - sum(given)), TRAIN, limits, None)
         return _even(capacity, [now_ + new for now_, new in zip(given, more, strict=True)])
 
+    behind = _service(treasury, TRAIN, now, half_life_s) * (1.0 - train_share) < (
+        _service(treasury, "eval", now, half_life_s) * train_share
+    )
+    mine = kept(
+        capacity, train_share, sum(account.want - account.first for account in accounts), behind=behind
+    )
+    turn = TRAIN if behind and mine else "eval"
+
     def levelled(units: int, chosen: Sequence[bool]) -> list[int]:
-        firsts = shared(
-            units,
-            "eval",
-            [account.first if of else 0 for account, of in zip(accounts, chosen, strict=True)],
-            _horizon(treasury, "eval"),
-        )
         asides = [account.aside if of else 0 for account, of in zip(accounts, chosen, strict=True)]
         limits = [
             account.want - account.first - account.aside if of else 0
             for account, of in zip(accounts, chosen, strict=True)
         ]
+        firsts = shared(
+            units - kept(units, train_share, sum(asides) + sum(limits), behind=behind),
+            "eval",
+            [account.first if of else 0 for account, of in zip(accounts, chosen, strict=True)],
+            _horizon(treasury, "eval"),
+        )
         rest = max(0, units - sum(firsts) - sum(asides))
         trains = shared(rest, TRAIN, limits, _horizon(treasury, TRAIN))
         return [sum(parts) for parts in zip(firsts, asides, trains, strict=True)]
 
     everybody = [True] * len(accounts)
     given = levelled(capacity, everybody)
-    held = _awaited(treasury, resource, given, capacity, now, half_life_s)
+    held = _awaited(treasury, resource, given, capacity, now, half_life_s, turn)
     if held is not None:
         need = min(capacity, max(accounts[held].need, given[held]))
         given = levelled(capacity - need, [at != held for at in range(len(accounts))])
@@ -264,9 +280,19 @@ def _target(treasury: Treasury, resource: str, capacity: int, now: float, half_l
 
 
 def _awaited(
-    treasury: Treasury, resource: str, given: Sequence[int], capacity: int, now: float, half_life_s: float
+    treasury: Treasury,
+    resource: str,
+    given: Sequence[int],
+    capacity: int,
+    now: float,
+    half_life_s: float,
+    turn: str,
 ) -> int | None:
-    """The shard whose next task is waited for, because it needs more at once than the shard's share: until it has had it."""
+    """The shard whose next task is waited for, because it needs more at once than the shard's share: until it has had it.
+
+    Of those that can begin nothing, only who is furthest behind, in the class whose `turn` it is: whoever else were waited for
+    could take from that one for ever what its share gives it.
+    """
     accounts = treasury.of(resource)
     # The other resources of a pool go with the one that a shard was found short of first: two shards that each have what the
     # other needs would wait for ever.
@@ -275,26 +301,35 @@ def _awaited(
         if other != resource and pool and other.partition(":")[2] == pool:
             treasury.awaited.pop(resource, None)
             return treasury.awaited[other]
-    stuck = [
+    # One unit is no more at once than a share: those left over go to who is furthest behind, in turn.
+    hungry = [
         at
         for at, account in enumerate(accounts)
-        if given[at] < account.need <= min(capacity, account.want) and account.held < account.need
+        if account.held < account.need and 1 < account.need <= min(capacity, account.want)
     ]
     held = treasury.awaited.pop(resource, None)
-    if held is None or held not in stuck:
-        virtual = {
-            at: treasury.members[at].side(_purpose(account), 1, now, half_life_s, 1.0).virtual
-            for at, account in enumerate(accounts)
-            if account.want
-        }
-        held = min(stuck, key=lambda at: (virtual[at], at)) if stuck else None
+    if held not in hungry:
+        places = {at: _place(treasury.members[at], turn, now, half_life_s) for at in hungry}
+        held = min(hungry, key=lambda at: (places[at], at), default=None)
+    if held is not None and given[held] >= accounts[held].need:
+        held = None
     if held is not None:
         treasury.awaited[resource] = held
     return held
 
 
-def _purpose(account: Account) -> str:
-    return "eval" if account.want == account.first else TRAIN
+def _service(treasury: Treasury, purpose: str, now: float, half_life_s: float) -> float:
+    """Decayed service seconds of a class, over all shards that could use more."""
+    sides = [(member.side(purpose, 1, now, half_life_s, 1.0)) for member in treasury.members]
+    return sum([side.virtual * side.weight for side in sides])
+
+
+def _place(member: Member, turn: str, now: float, half_life_s: float) -> tuple[int, float]:
+    """Place of a shard among those that wait: whoever has something of the class whose turn it is first, by virtual time."""
+    for late, purpose in enumerate((turn, TRAIN if turn == "eval" else "eval")):
+        if purpose in member.standings:
+            return late, member.side(purpose, 1, now, half_life_s, 1.0).virtual
+    return 2, 0.0
 
 
 def _horizon(treasury: Treasury, purpose: str) -> float:

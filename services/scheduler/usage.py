@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from schemas.grants import Line, Mixing, Standing
 from services.scheduler import mix
+from services.scheduler.classes import due
 from services.scheduler.order import decayed, rank, weight_of
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import Free, room, verifiable_by_all
@@ -46,7 +47,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.held = self.first = self.aside = self.need = self.most = 0
-        self.place: tuple[str, int, float, str] | None = None
+        self.place: tuple[int, int, float, str] | None = None
         """Of the domain whose task would go first: `need` is that task's, so that only who is behind is waited for."""
         self.ready = {"eval": 0, "train": 0}
 
@@ -100,6 +101,7 @@ def _ready(
     for (pool, purpose), board in sorted(state.lanes.items()):
         if pool in state.meta.drained:
             continue
+        turn = 1 if purpose == "eval" else 0 if due(state, policies, pool, 1) else 2
         for domain, lane in board.items():
             entry = head(state, lane) if lane.ready else None
             if entry is None or entry.slots > frees[pool].largest:
@@ -113,7 +115,7 @@ def _ready(
                 tally = tallies.setdefault(name, _Tally())
                 tally.ready[purpose] += able * units
                 tally.most = max(tally.most, units)
-                place = (purpose, *rank(state, policies, domain, purpose), domain)
+                place = (turn, *rank(state, policies, domain, purpose), domain)
                 if tally.place is None or place < tally.place:
                     tally.place, tally.need = place, units
     # A task that its pool is held for goes first whatever its rank is by now, and nothing else goes before it.

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
+import math
+import random
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -29,11 +33,10 @@ from services.scheduler.effects import Assign
 from services.scheduler.fold import Batch, Input, fold, step, tick
 from services.scheduler.invariants import invariant
 from services.scheduler.policies import Policies, Policy
-from services.scheduler.records import HELD
+from services.scheduler.records import HELD, TaskEntry
 from services.scheduler.snapshot import restore, snapshot
 from services.scheduler.state import State
 
-CAP = 60.0
 LONG = Timeouts(lease_s=1e6, attempt_s=1e6)
 
 
@@ -53,26 +56,49 @@ def verdict(name: str, attempt: int, lease: str, score: float) -> TrajectoryVeri
     )
 
 
-def ready(state: State) -> dict[str, tuple[str, str, float]]:
-    return {
-        entry.id: (entry.domain, entry.pool, entry.eligible_at)
-        for entry in state.live.values()
-        if entry.state == "ready"
-    }
+class Waiting(NamedTuple):
+    """What is known of a ready task before a turn."""
+
+    domain: str
+    pool: str
+    since: float
+    priority: int
+    started: bool
 
 
-def _in_order(state: State, waiting: dict[str, tuple[str, str, float]], effects: list[Any]) -> None:
-    """No lease goes to a task while one of its lane waits that was eligible more than the cap before."""
+def ready(state: State) -> dict[str, Waiting]:
+    return {entry.id: _waiting(entry) for entry in state.live.values() if entry.state == "ready"}
+
+
+def _waiting(entry: TaskEntry) -> Waiting:
+    return Waiting(entry.domain, entry.pool, entry.eligible_at, entry.priority, entry.attempt > 0)
+
+
+def _in_order(
+    state: State, waiting: dict[str, Waiting], caps: dict[str, float], effects: list[Any]
+) -> Counter[str]:
+    """No lease goes to a task while one of its lane waits that it must let go first; how often each rule was put to the test.
+
+    The bound: who goes became eligible at most the cap, and a second for each point of priority it is ahead, later than who
+    stays. A started one that stays is passed by nobody that became eligible later, priority apart: it has no slack any more.
+    """
+    seen = Counter[str]()
     for effect in effects:
         if not isinstance(effect, Assign):
             continue
-        if effect.task_id not in waiting:  # its backoff ended in this very tick
+        if effect.task_id not in waiting:  # its backoff ended in this very tick; it has had an attempt
             entry = state.live[effect.task_id]
-            waiting[entry.id] = (entry.domain, entry.pool, entry.eligible_at)
-        domain, pool, eligible_at = waiting.pop(effect.task_id)
-        for other, (lane_domain, lane_pool, since) in waiting.items():
-            if (lane_domain, lane_pool) == (domain, pool):
-                assert eligible_at <= since + CAP, f"{effect.task_id} went before {other}"
+            waiting[entry.id] = _waiting(entry)
+        goes = waiting.pop(effect.task_id)
+        for other, stays in waiting.items():
+            if (stays.domain, stays.pool) != (goes.domain, goes.pool):
+                continue
+            ahead = goes.priority - stays.priority
+            cap = 0.0 if stays.started else caps[goes.domain]
+            assert goes.since <= stays.since + cap + ahead + 1e-9, f"{effect.task_id} went before {other}"
+            seen["started stays" if stays.started else "fresh stays"] += 1
+            seen["another priority"] += ahead != 0
+    return seen
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -84,27 +110,62 @@ def _in_order(state: State, waiting: dict[str, tuple[str, str, float]], effects:
             st.sampled_from(["standard", "fast"]),
             st.floats(0.1, 500.0),
             st.booleans(),
+            st.one_of(st.just(0), st.integers(-100, 100)),
         ),
         min_size=1,
         max_size=40,
     ),
     st.integers(1, 3),
+    st.lists(
+        st.tuples(st.floats(0.0, 20.0), st.one_of(st.just(0.0), st.floats(1.0, 300.0))),
+        min_size=3,
+        max_size=3,
+    ),
 )
 def test_no_task_is_passed_by_one_of_its_lane_that_came_later_than_the_cap(
-    arrivals: list[tuple[float, str, str, float, bool]], slots: int
+    arrivals: list[tuple[float, str, str, float, bool, int]], slots: int, knobs: list[tuple[float, float]]
 ) -> None:
-    """Whatever the estimates, the failures and the other domains: at each dispatch the ready tasks of the lane are looked at."""
+    """Whatever the estimates, priorities, deadline settings, failures and other domains: each dispatch looks at the lane."""
+    passed(arrivals, slots, knobs)
+
+
+def test_both_rules_of_the_lane_are_put_to_the_test() -> None:
+    """The property above is not held by runs in which nothing happens."""
+    rng = random.Random(7)
+    seen = Counter[str]()
+    for _ in range(20):
+        arrivals = [
+            (
+                rng.uniform(0.0, 9.0),
+                rng.choice("abc"),
+                rng.choice(["standard", "fast"]),
+                rng.uniform(0.1, 99.0),
+                rng.random() < 0.5,
+                rng.choice([0, rng.randint(-100, 100)]),
+            )
+            for _ in range(40)
+        ]
+        seen += passed(arrivals, 1, [(4.0, 60.0), (1.0, 20.0), (0.0, 0.0)])
+    assert seen["started stays"] > 30
+    assert seen["fresh stays"] > 500
+    assert seen["another priority"] > 500
+
+
+def passed(
+    arrivals: list[tuple[float, str, str, float, bool, int]], slots: int, knobs: list[tuple[float, float]]
+) -> Counter[str]:
     retry = Retry(failures=2, backoff_s=0.0)
     table = Policies(
         domains={
-            name: Policy(weight=weight, retry=retry, deadline=Deadline(cap_s=CAP), timeouts=LONG)
-            for name, weight in (("a", 1.0), ("b", 3.0), ("c", 0.1))
+            name: Policy(weight=weight, retry=retry, deadline=Deadline(slack=slack, cap_s=cap), timeouts=LONG)
+            for (name, weight), (slack, cap) in zip((("a", 1.0), ("b", 3.0), ("c", 0.1)), knobs, strict=True)
         },
         group_size=1,
         eta=10_000,
         worker_timeout_s=1e9,
     )
-    state, now = State(), 0.0
+    caps = {name: policy.deadline.cap_s for name, policy in table.domains.items()}
+    state, now, seen = State(), 0.0, Counter[str]()
     failing: set[str] = set()
     for pool in ("standard", "fast"):
         beat = WorkerHeartbeat(worker=pool, service="sampler", pool=pool, slots=slots)
@@ -112,7 +173,7 @@ def test_no_task_is_passed_by_one_of_its_lane_that_came_later_than_the_cap(
 
     def turn() -> None:
         waiting = ready(state)
-        _in_order(state, waiting, tick(state, table, now))
+        seen.update(_in_order(state, waiting, caps, tick(state, table, now)))
 
     def finish() -> None:
         held = [entry for entry in state.live.values() if entry.state in HELD]
@@ -121,14 +182,15 @@ def test_no_task_is_passed_by_one_of_its_lane_that_came_later_than_the_cap(
             score = 0.0 if first.id in failing and first.attempt < 3 else 1.0
             fold(state, table, verdict(first.id, first.attempt, first.lease_id, score), now)
 
-    for number, (gap, domain, pool, estimate_s, fails) in enumerate(arrivals):
+    for number, (gap, domain, pool, estimate_s, fails, priority) in enumerate(arrivals):
         now += gap
         record = state.domain(domain)
         record.seconds, record.estimate_s = [estimate_s], estimate_s
         name = f"t{number}"
         if fails:
             failing.add(name)
-        fold(state, table, TaskSubmitted(task=Task(id=name, domain=domain, prompt="p", pool=pool)), now)
+        task = Task(id=name, domain=domain, prompt="p", pool=pool)
+        fold(state, table, TaskSubmitted(task=task, priority=priority), now)
         turn()
         if number % 3 == 0:
             finish()
@@ -139,56 +201,149 @@ def test_no_task_is_passed_by_one_of_its_lane_that_came_later_than_the_cap(
         finish()
         turn()
     assert state.live == {}
+    return seen
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.integers(1, 16), st.integers(0, 3))
-def test_shares_are_as_configured_over_ten_thousand_dispatches(
-    weights: list[int], slots: int, spread: int
-) -> None:
-    """Service is what is shared: domains whose attempts take longer get fewer of them, in proportion."""
-    names = [f"d{number}" for number in range(len(weights))]
-    costs = {name: float(1 + number % (spread + 1)) for number, name in enumerate(names)}
+class Mill:
+    """Domains that always have work, and workers that take as long as a domain's tasks take."""
+
+    def __init__(self, table: Policies, costs: dict[str, float], slots: int, *, failing: float = 0.0) -> None:
+        self.table, self.costs, self.slots, self.failing = table, costs, slots, failing
+        self.state, self.now, self.number = State(), 0.0, 0
+        self.rng = random.Random(1)
+        self.queued: Counter[str] = Counter()
+        self.given: Counter[str] = Counter()
+        """Leases by domain, retries included."""
+        self.service: Counter[str] = Counter()
+        """Milliseconds of service by domain."""
+        self.running: list[tuple[float, int, str, int, str, str]] = []
+        beat = WorkerHeartbeat(worker="w", service="sampler", pool="standard", slots=slots)
+        fold(self.state, table, beat, 0.0)
+
+    def run(self, leases: int, names: list[str]) -> None:
+        """Until so many more leases have been given, with work for these domains."""
+        until = self.given.total() + leases
+        while self.given.total() < until:
+            for name in names:
+                while self.queued[name] < 2 * self.slots:
+                    task = Task(id=f"t{self.number}", domain=name, prompt="p")
+                    fold(self.state, self.table, TaskSubmitted(task=task), self.now)
+                    self.number += 1
+                    self.queued[name] += 1
+            for effect in tick(self.state, self.table, self.now):
+                if isinstance(effect, Assign):
+                    self._begin(effect)
+            self.now = self.running[0][0]
+            while self.running and self.running[0][0] <= self.now:
+                self._end(*heapq.heappop(self.running)[2:])
+
+    def _begin(self, effect: Assign) -> None:
+        domain = self.state.live[effect.task_id].domain
+        self.given[domain] += 1
+        self.queued[domain] -= effect.attempt == 1
+        self.service[domain] += int(1000 * self.costs[domain])
+        self.number += 1
+        ends = (self.now + self.costs[domain], self.number, effect.task_id, effect.attempt, effect.lease_id)
+        heapq.heappush(self.running, (*ends, domain))
+
+    def _end(self, task_id: str, attempt: int, lease: str, _: str) -> None:
+        fails = self.rng.random() < self.failing
+        scores = [0.0, 0.0] if fails else [1.0, 0.5]  # a group that teaches, unless it fails
+        for index in range(self.table.group_size):
+            event = verdict(task_id, attempt, lease, scores[index])
+            name = trajectory_id(task_id, attempt, index)
+            event = msgspec.structs.replace(event, index=index, trajectory_id=name)
+            fold(self.state, self.table, event, self.now)
+
+
+def mill(policies: dict[str, Policy], costs: dict[str, float], slots: int, **fields: Any) -> Mill:
+    failing = fields.pop("failing", 0.0)
     table = Policies(
         domains={
-            name: Policy(weight=float(weight), deadline=Deadline(estimate_s=costs[name]), timeouts=LONG)
-            for name, weight in zip(names, weights, strict=True)
+            name: msgspec.structs.replace(
+                policy, deadline=Deadline(estimate_s=costs[name]), timeouts=LONG, retry=FORGIVING
+            )
+            for name, policy in policies.items()
         },
-        group_size=1,
+        group_size=2,
         eta=1 << 40,
         ready_cap=1 << 40,
         worker_timeout_s=1e12,
         worker_memory_s=1e12,
-        half_life_s=3000.0,
+        **fields,
     )
-    state, now, number = State(), 0.0, 0
-    fold(state, table, WorkerHeartbeat(worker="w", service="sampler", pool="standard", slots=slots), now)
-    queued: Counter[str] = Counter()
-    service: Counter[str] = Counter()
-    running: list[tuple[float, str, str, str]] = []
-    dispatched = 0
-    while dispatched < 10_000:
-        for name in names:
-            while queued[name] < 2 * slots:
-                task = Task(id=f"t{number}", domain=name, prompt="p")
-                fold(state, table, TaskSubmitted(task=task), now)
-                number += 1
-                queued[name] += 1
-        for effect in tick(state, table, now):
-            if isinstance(effect, Assign):
-                domain = state.live[effect.task_id].domain
-                dispatched += 1
-                queued[domain] -= 1
-                service[domain] += int(costs[domain])
-                running.append((now + costs[domain], effect.task_id, effect.lease_id, domain))
-        running.sort()
-        now = running[0][0]
-        while running and running[0][0] <= now:
-            _, task_id, lease, _ = running.pop(0)
-            fold(state, table, verdict(task_id, 1, lease, 1.0), now)
-    whole = service.total()
-    for name, weight in zip(names, weights, strict=True):
-        assert abs(service[name] / whole - weight / sum(weights)) < 0.02
+    return Mill(table, costs, slots, failing=failing)
+
+
+FORGIVING = Retry(failures=50, backoff_s=0.0)
+WEIGHTS = st.lists(st.integers(1, 9), min_size=2, max_size=6)
+
+
+def weighted(weights: list[int]) -> dict[str, Policy]:
+    return {f"d{number}": Policy(weight=float(weight)) for number, weight in enumerate(weights)}
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(WEIGHTS, st.integers(1, 16), st.integers(0, 3), st.sampled_from([0.0, 0.3]))
+def test_shares_are_as_configured_over_ten_thousand_dispatches(
+    weights: list[int], slots: int, spread: int, failing: float
+) -> None:
+    """Service is what is shared: domains whose attempts take longer get fewer of them, in proportion; retries count as others."""
+    policies = weighted(weights)
+    costs = {name: float(1 + number % (spread + 1)) for number, name in enumerate(policies)}
+    made = mill(policies, costs, slots, half_life_s=3000.0, failing=failing)
+    made.run(10_000, list(policies))
+    whole = made.service.total()
+    for name, policy in policies.items():
+        assert abs(made.service[name] / whole - policy.weight / sum(weights)) < 0.02
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(WEIGHTS, st.integers(1, 16), st.integers(1, 4), st.integers(0, 3))
+def test_layers_and_weights_share_groups_as_configured(
+    weights: list[int], slots: int, ratio: int, spread: int
+) -> None:
+    """With ratios between layers it is groups that are shared: between layers by ratio, within each by weight."""
+    layers = {"foundation": float(ratio), "tool": 1.0}
+    policies = {
+        name: msgspec.structs.replace(policy, layer="tool" if number % 2 else "foundation")
+        for number, (name, policy) in enumerate(weighted(weights).items())
+    }
+    costs = {name: float(1 + number % (spread + 1)) for number, name in enumerate(policies)}
+    made = mill(policies, costs, slots, half_life_s=3000.0, layers=layers)
+    made.run(10_000, list(policies))
+    for name, policy in policies.items():
+        within = sum(other.weight for other in policies.values() if other.layer == policy.layer)
+        wanted = layers[policy.layer] / sum(layers.values()) * policy.weight / within
+        assert abs(made.given[name] / made.given.total() - wanted) < 0.02, name
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(WEIGHTS, st.integers(1, 16), st.booleans())
+def test_a_domain_that_comes_late_gets_its_share_from_then_on(
+    weights: list[int],
+    slots: int,
+    before: bool,  # noqa: FBT001
+) -> None:
+    """It catches up on its share of what still counts, `half_life / ln 2` seconds of all slots, and on nothing before that.
+
+    `before`: it was there at the beginning and then away, so it is no more punished for what it had than a new one is paid.
+    """
+    policies, half_life = weighted(weights), 30.0
+    costs = dict.fromkeys(policies, 1.0)
+    made = mill(policies, costs, slots, half_life_s=half_life)
+    late, *others = policies
+    share = policies[late].weight / sum(weights)
+    if before:
+        made.run(3000, [late, *others])
+    made.run(4000, others)
+    counted, begun = made.given[late], made.given.total()
+    made.run(3000, list(policies))
+    caught_up = made.given[late] - counted - share * (made.given.total() - begun)
+    assert caught_up <= share * half_life / math.log(2.0) * slots + 2 * slots + 0.02 * 3000
+    counted, begun = made.given[late], made.given.total()
+    made.run(10_000, list(policies))
+    assert abs((made.given[late] - counted) / (made.given.total() - begun) - share) < 0.02
 
 
 TABLE = Policies(

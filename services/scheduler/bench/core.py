@@ -13,7 +13,9 @@ import random
 import sys
 import time
 import tracemalloc
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -42,37 +44,57 @@ SEED = 20
 _decode = msgspec.msgpack.Decoder(TaskSubmitted)
 
 
-def run(*, tasks: int = 1_000_000, rounds: int = 3, domains: int = 300) -> dict[str, Figure]:
+VARIANTS = ("plain", "cohorts", "random")
+"""Backlogs: as most come; with every domain in a cohort and most of them borrowing; with priorities that follow no order."""
+COHORTS = 10
+
+
+def run(
+    *, tasks: int = 1_000_000, rounds: int = 3, domains: int = 300, variants: Sequence[str] = VARIANTS
+) -> dict[str, Figure]:
     """Figures for a backlog of `tasks` in `domains`; all are of this process, on one core."""
-    return figures(tasks=tasks, rounds=rounds, domains=domains)
+    return figures(tasks=tasks, rounds=rounds, domains=domains, variants=variants)
 
 
-def figures(*, tasks: int = 1_000_000, rounds: int = 3, domains: int = 300) -> dict[str, Figure]:
-    """Rates, percentiles, memory and growth, each over `rounds` rounds."""
-    columns: dict[str, list[float]] = {}
-
-    def note(name: str, value: float) -> None:
-        columns.setdefault(name, []).append(value)
-
+def figures(
+    *, tasks: int = 1_000_000, rounds: int = 3, domains: int = 300, variants: Sequence[str] = VARIANTS
+) -> dict[str, Figure]:
+    """Rates, percentiles, memory and growth of each variant, each over `rounds` rounds; all variants within a round."""
+    columns: dict[str, dict[str, list[float]]] = {variant: {} for variant in variants}
     for number in range(rounds):
-        say(f"round {number + 1} of {rounds}")
-        note("memory.traced_bytes", _traced(domains))
-        small = Backlog(min(FEW, tasks), domains)
-        note("growth.few_us", 1e6 / small.rate())
-        del small
-        backlog = Backlog(tasks, domains)
-        note("memory.rss_bytes", backlog.rss_bytes)
-        note("submit.rate", backlog.submitted_a_second)
-        note("decide.rate", backlog.rate())
-        note("decide.floor", backlog.floor())
-        took = backlog.singles()
-        note("decide.p50_us", percentile(took, 0.50) * 1e6)
-        note("decide.p99_us", percentile(took, 0.99) * 1e6)
-        note("decide.most_us", max(took) * 1e6)
-        note("cycle.rate", backlog.cycles())
-        note("growth.many_us", 1e6 / columns["decide.rate"][-1])
-        del backlog
-        gc.collect()
+        for variant in variants:
+            say(f"round {number + 1} of {rounds}, {variant}")
+            for name, value in _measured(tasks, domains, variant).items():
+                columns[variant].setdefault(name, []).append(value)
+            gc.collect()
+    found: dict[str, Figure] = {}
+    for variant, column in columns.items():
+        prefix = "" if variant == "plain" else f"{variant}."
+        found |= {prefix + name: value for name, value in _figures(column, tasks).items()}
+    return found
+
+
+def _measured(tasks: int, domains: int, variant: str) -> dict[str, float]:
+    """One round of one variant."""
+    found = {"memory.traced_bytes": _traced(domains, variant)}
+    small = Backlog(min(FEW, tasks), domains, variant)
+    found["growth.few_us"] = 1e6 / small.rate()
+    del small
+    backlog = Backlog(tasks, domains, variant)
+    found["memory.rss_bytes"] = backlog.rss_bytes
+    found["submit.rate"] = backlog.submitted_a_second
+    found["decide.rate"] = backlog.rate()
+    found["decide.floor"] = backlog.floor()
+    took = backlog.singles()
+    found["decide.p50_us"] = percentile(took, 0.50) * 1e6
+    found["decide.p99_us"] = percentile(took, 0.99) * 1e6
+    found["decide.most_us"] = max(took) * 1e6
+    found["cycle.rate"] = backlog.cycles()
+    found["growth.many_us"] = 1e6 / found["decide.rate"]
+    return found
+
+
+def _figures(columns: Mapping[str, list[float]], tasks: int) -> dict[str, Figure]:
     rate, floor = columns["decide.rate"], columns["decide.floor"]
     growth = [
         many / few for many, few in zip(columns["growth.many_us"], columns["growth.few_us"], strict=True)
@@ -95,7 +117,7 @@ def figures(*, tasks: int = 1_000_000, rounds: int = 3, domains: int = 300) -> d
 class Backlog:
     """A state with ready tasks."""
 
-    def __init__(self, tasks: int, domains: int) -> None:
+    def __init__(self, tasks: int, domains: int, variant: str = "plain") -> None:
         self.tasks, self.now = tasks, 1_000_000.0
         rng = random.Random(SEED)
         self.policies = Policies(
@@ -104,6 +126,7 @@ class Backlog:
                     weight=float(rng.randint(1, 5)),
                     deadline=Deadline(estimate_s=float(rng.randint(1, 60))),
                     timeouts=Timeouts(lease_s=3600.0),
+                    **_quota(variant, number, domains, tasks),
                 )
                 for number in range(domains)
             },
@@ -118,7 +141,8 @@ class Backlog:
         before, begun = _rss(), time.thread_time()
         for number in range(tasks):
             self.now += 0.001
-            event = _decode.decode(_submission(number, names[number % domains]))
+            priority = rng.randint(-100, 100) if variant == "random" else 0
+            event = _decode.decode(_submission(number, names[number % domains], priority))
             fold(self.state, self.policies, event, self.now)
             if number % 10_000 == 0:
                 self.state.changed.clear()  # as it is after each write of the projection
@@ -159,7 +183,11 @@ class Backlog:
 
     def floor(self) -> float:
         """Tasks a second that a bare heap gives out, of as many."""
-        heap = [(entry.deadline, entry.order, entry.id) for entry in self.state.live.values()]
+        heap = [
+            (entry.deadline, entry.order, entry.id)
+            for entry in self.state.live.values()
+            if entry.state == "ready"
+        ]
         heapq.heapify(heap)
         count = min(DECISIONS, self.tasks // 4)
         begun = time.thread_time()
@@ -191,7 +219,16 @@ class Backlog:
         return done / (time.thread_time() - begun)
 
 
-def _submission(number: int, domain: str) -> bytes:
+def _quota(variant: str, number: int, domains: int, tasks: int) -> dict[str, Any]:
+    """A third of a cohort's domains own slots, enough for all that is given out; the others borrow them."""
+    if variant != "cohorts":
+        return {}
+    cohorts = max(1, min(COHORTS, domains // 3))
+    owns = number // cohorts % 3 == 0
+    return {"cohort": f"cohort-{number % cohorts}", "nominal": tasks if owns else 0}
+
+
+def _submission(number: int, domain: str, priority: int) -> bytes:
     """A task as a producer writes it: a prompt of a line, what a verifier compares with, a key of its own."""
     task = Task(
         id=f"task-{number:012}",
@@ -200,7 +237,7 @@ def _submission(number: int, domain: str) -> bytes:
         spec={"answer": str(number % 97), "tolerance": 0.01},
         batch="backlog",
     )
-    return msgspec.msgpack.encode(TaskSubmitted(task=task))
+    return msgspec.msgpack.encode(TaskSubmitted(task=task, priority=priority))
 
 
 _verdict_one = scored([Part(name="answer", weight=1.0, score=1.0)])
@@ -222,12 +259,12 @@ def _verdict(assign: Assign, index: int) -> TrajectoryVerified:
     )
 
 
-def _traced(domains: int) -> float:
+def _traced(domains: int, variant: str = "plain") -> float:
     """Bytes of Python objects a task."""
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    backlog = Backlog(TRACED, domains)
+    backlog = Backlog(TRACED, domains, variant)
     gc.collect()
     size = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()

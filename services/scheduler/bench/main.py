@@ -26,6 +26,12 @@ def main(argv: Sequence[str]) -> int:
     core = names.add_parser("scheduler", allow_abbrev=False, help="decisions in the process, without a log")
     core.add_argument("--tasks", type=positive, default=1_000_000, help="ready tasks (default 1000000)")
     core.add_argument("--rounds", type=positive, default=3, help="rounds that count (default 3)")
+    core.add_argument(
+        "--variant",
+        action="append",
+        choices=("plain", "cohorts", "random"),
+        help="backlogs to measure, repeatable (default all)",
+    )
     through = names.add_parser("pipeline", allow_abbrev=False, help="tasks through the log")
     through.add_argument("--tasks", type=positive, default=10_000, help="backlog (default 10000)")
     through.add_argument(
@@ -57,7 +63,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _core(arguments: argparse.Namespace) -> dict[str, Any]:
     core = importlib.import_module("services.scheduler.bench.core")
-    found = core.run(tasks=arguments.tasks, rounds=arguments.rounds)
+    found = core.run(
+        tasks=arguments.tasks, rounds=arguments.rounds, variants=arguments.variant or core.VARIANTS
+    )
     return {"bench": "scheduler", "machine": describe_machine(), "figures": msgspec.to_builtins(found)}
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import Any
 
+import msgspec
 import pytest
 
-from schemas.cards import CardError, parse_card
+from schemas.cards import CardError, Deadline, Retry, parse_card
 from schemas.tasks import (
     DomainDrained,
     DomainResumed,
@@ -15,15 +17,17 @@ from schemas.tasks import (
     Task,
 )
 from services.runtime.errors import BadInput
+from services.scheduler.cli import lines
 from services.scheduler.cohorts import never_fits
 from services.scheduler.controls import refusal
 from services.scheduler.effects import Revoke
+from services.scheduler.explain import explain
+from services.scheduler.fold import tick
 from services.scheduler.policies import Policies, Policy
 from services.scheduler.quotas import free_slots, room
 from services.scheduler.steering import control_of
-
-if TYPE_CHECKING:
-    from tests.unit.scheduler.conftest import Bench
+from services.scheduler.summary import figures, summary
+from tests.unit.scheduler.conftest import Bench
 
 
 def table(**domains: Policy) -> Policies:
@@ -285,19 +289,163 @@ def test_a_quota_that_can_be_is_taken_and_wakes_what_waited(bench: Bench) -> Non
     assert held(bench) == {"a": 9}
 
 
-def test_started_work_wins_ties(bench: Bench) -> None:
-    bench.submit("later")
-    bench.submit("first", priority=1)
+def refused(bench: Bench, domain: str, nominal: int, **fields: int) -> str:
+    """The line for a quota, empty if it was taken."""
+    bench.send(QuotaChanged(domain=domain, nominal=nominal, **fields))
+    return bench.state.domain(domain).refused
+
+
+def test_what_exists_are_live_slots_of_the_pools_in_which_the_domain_works(bench: Bench) -> None:
+    bench.policies = table(a=Policy(), b=Policy())
+    bench.beat("s", slots=4)
+    bench.beat("f", slots=8, pool="fast")
+    assert "more than the 4 slots" in refused(bench, "a", 5), "its tasks are in the run's own pool"
+    bench.submit("t", "b", pool="fast")
+    assert refused(bench, "b", 12) == "", "b has work in the other pool too"
+    assert "more than the 12 slots" in refused(bench, "b", 13)
+    bench.beat("f", slots=1, pool="fast")
+    assert refused(bench, "b", 11) == "", "lowering a promise that is too high by now"
+    assert "more than the 5 slots" in refused(bench, "b", 12)
+    bench.beat("f", slots=8, pool="fast", draining=True)
+    assert refused(bench, "b", 9) == ""
+    assert "was not checked: no live sampler of pool fast" in bench.state.domains["b"].unproven
+    bench.beat("f", slots=1, pool="fast")
+    assert "more than the 5 slots" in refused(bench, "b", 11)
+    assert refused(bench, "b", 5) == ""
+    assert bench.state.domains["b"].unproven == ""
+    bench.now += 100.0
+    assert refused(bench, "a", 99) == "", "nobody who lives says how many there are"
+    assert "99 slots for domain a was not checked" in bench.state.domains["a"].unproven
+
+
+def test_what_a_pool_is_set_up_to_have_exists_whoever_is_there(bench: Bench) -> None:
+    bench.policies = msgspec.structs.replace(table(a=Policy()), pool_slots={"standard": 16})
+    assert "more than the 16 slots" in refused(bench, "a", 17), "no sampler has come yet"
+    bench.beat(slots=4)
+    assert refused(bench, "a", 16) == ""
+    assert bench.state.domains["a"].unproven == ""
+
+
+def test_a_cohort_owns_no_more_together_than_exists(bench: Bench) -> None:
+    bench.policies = table(
+        a=Policy(nominal=4, cohort="x"), b=Policy(nominal=4, cohort="x"), c=Policy(nominal=50, cohort="y")
+    )
+    bench.beat(slots=10)
+    assert "makes cohort x own 11 slots, and there are 10" in refused(bench, "a", 7)
+    assert refused(bench, "a", 6) == ""
+    assert "makes cohort x own 11" in refused(bench, "b", 5)
+    bench.beat(slots=3)
+    assert refused(bench, "b", 3) == "", "lowering is never too high"
+    assert refused(bench, "c", 20) == "", "a card's quota may be too high; the event lowers it"
+    assert "own 21" in refused(bench, "c", 21)
+    bench.submit("t", "b", pool="fast")
+    bench.beat("f", slots=5, pool="fast")
+    assert refused(bench, "a", 5) == "", "3 and 5 slots in the pools of both, a and b"
+    counters = bench.state.meta.counters
+    assert counters["quota_above_capacity"] == 3
+    assert figures(bench.state, bench.policies, bench.now)["controls_refused"] == 3.0
+
+
+def test_a_refused_control_is_shown_until_one_is_taken(bench: Bench) -> None:
+    bench.submit("t")
+    bench.beat(slots=4)
+    line = refused(bench, "a", 99)
+    row = summary(bench.state, bench.policies, bench.now)["domains"]["a"]
+    found = explain(bench.state, bench.policies, "t", bench.now)
+    assert found is not None
+    assert row["control_refused"] == found["control_refused"] == line != ""
+    assert line in "\n".join(lines(summary(bench.state, bench.policies, bench.now)))
+    bench.send(QuotaChanged(domain="a", nominal=3))
+    assert "control_refused" not in summary(bench.state, bench.policies, bench.now)["domains"]["a"]
+
+
+def test_started_work_goes_before_shorter_work_that_came_after_it(bench: Bench) -> None:
+    bench.policies = table(
+        a=Policy(retry=Retry(failures=1), deadline=Deadline(estimate_s=10.0, slack=4.0, cap_s=600.0))
+    )
+    bench.submit("older", priority=-20)
+    bench.now += 1.0
+    bench.submit("started")
     bench.beat(slots=1)
     bench.tick()
-    assert bench.assigned[-1].task.id == "first"
-    bench.state.live["first"].deadline = bench.state.live["later"].deadline
-    bench.verdicts("first", 0.0, 0.0)
+    assert bench.assigned[-1].task.id == "started"
+    bench.verdicts("started", 0.0, 0.0)
+    record = bench.state.domain("a")
+    record.seconds, record.estimate_s = [0.1], 0.1
+    bench.now += 5.0
+    bench.submit("short")
+    assert bench.state.live["short"].deadline < bench.now + 1.0, (
+        "far before what its slack gave the started one"
+    )
     bench.beat(slots=0)
-    bench.tick(5.0)
-    bench.beat(slots=1)
+    bench.tick(20.0)
+    assert bench.phase("started") == "ready"
+    assert [bench.run(1.0, 1.0) for _ in range(3)] == ["started", "short", "older"]
+
+
+def test_started_work_goes_after_what_has_enough_priority(bench: Bench) -> None:
+    bench.policies = table(a=Policy(retry=Retry(failures=1), deadline=Deadline(estimate_s=1.0)))
+    bench.submit("started", priority=1)
+    bench.run(0.0, 0.0)
+    bench.submit("urgent", priority=50)
+    bench.beat(slots=0)
+    bench.tick(20.0)
+    assert [bench.run(1.0, 1.0) for _ in range(2)] == ["urgent", "started"], "priority still counts"
+
+
+def test_what_changes_in_a_cohort_is_seen_by_all_its_domains_at_once(bench: Bench) -> None:
+    """Domains that draw on a cohort are put aside together, and come back together: in their order, with nobody left behind."""
+    names = [f"d{number}" for number in range(6)]
+    bench.policies = table(
+        owner=Policy(nominal=3, cohort="x"), **{name: Policy(nominal=0, cohort="x") for name in names}
+    )
+    for name in names:
+        fill(bench, name, 3)
+    bench.beat(slots=20)
     bench.tick()
-    assert bench.assigned[-1].task.id == "first", "it had an attempt; both are equal otherwise"
+    assert sum(held(bench).values()) == 3
+    order = [assigned.task.domain for assigned in bench.assigned]
+    for turn in range(15):
+        bench.now += 1.0
+        finish(bench, order[turn], 1)
+        bench.beat(slots=20)
+        bench.tick()
+        order.append(bench.assigned[-1].task.domain)
+        assert sum(held(bench).values()) == 3, "what ended is given out again, once"
+    assert sorted(order) == sorted(name for name in names for _ in range(3))
+    assert all(len(set(order[at : at + 6])) == 6 for at in (0, 6, 12)), "in turn"
+
+
+def test_domains_without_room_cost_a_decision_nothing() -> None:
+    """Steps are counted, not timed: with a hundred times the domains in a cohort no more keys are looked at."""
+
+    def looked_at(domains: int) -> int:
+        bench = Bench()
+        bench.policies = table(
+            owner=Policy(nominal=2, cohort="x"),
+            **{f"d{number}": Policy(nominal=0, cohort="x") for number in range(domains)},
+        )
+        for number in range(domains):
+            bench.submit(f"t{number}", f"d{number}")
+        bench.beat(slots=9)
+        bench.tick()
+        calls = 0
+
+        def count(frame: Any, event: str, _: Any) -> None:
+            nonlocal calls
+            calls += event == "call" and "services/scheduler" in frame.f_code.co_filename
+
+        finish(bench, bench.assigned[0].task.domain, 1)
+        bench.now += 1.0
+        sys.setprofile(count)
+        try:
+            tick(bench.state, bench.policies, bench.now)
+        finally:
+            sys.setprofile(None)
+        assert sum(held(bench).values()) == 2
+        return calls
+
+    assert looked_at(500) <= looked_at(5) + 20
 
 
 CARD = """

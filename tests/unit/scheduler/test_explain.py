@@ -124,6 +124,34 @@ def test_place_counts_what_is_ahead(bench: Bench) -> None:
     assert found["place"]["domain_rank"] == 1
 
 
+def test_place_says_what_evaluation_goes_first_and_what_training_is_owed(bench: Bench) -> None:
+    for number in range(6):
+        bench.submit(f"e{number}", domain="b", purpose="eval")
+    bench.submit("t")
+    bench.beat(slots=2)
+    bench.tick()
+    found = explain(bench.state, bench.policies, "t", bench.now)
+    assert found is not None
+    assert found["place"]["evaluation_first"] == 4
+    assert found["place"]["training_owed_s"] == pytest.approx(2 * 5.0 / 9.0)
+    assert figures(bench.state, bench.policies, bench.now)["training_owed_s"] == pytest.approx(10.0 / 9.0)
+    found = explain(bench.state, bench.policies, "e5", bench.now)
+    assert found is not None
+    assert found["place"]["evaluation_first"] == 0, "it is one of them"
+
+
+def test_started_work_stands_before_what_it_goes_before(bench: Bench) -> None:
+    bench.submit("started")
+    bench.run(0.0, 0.0)
+    bench.beat(slots=0)
+    bench.submit("later", priority=1)
+    bench.tick(20.0)
+    for name, ahead in (("started", 0), ("later", 1)):
+        found = explain(bench.state, bench.policies, name, bench.now)
+        assert found is not None
+        assert found["place"]["ahead_in_domain"] == ahead
+
+
 def test_ended_and_unknown_tasks(bench: Bench) -> None:
     bench.submit("t")
     bench.send(TaskCancelled(task_id="t", reason="enough"))

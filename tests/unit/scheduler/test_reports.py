@@ -10,7 +10,9 @@ from schemas.cards import Card, Ladder, Retry, Timeouts, VerifierTable
 from schemas.run import RunConfig, Sampler
 from schemas.tasks import TaskCancelled, TaskSubmitted
 from services.runtime.settings import SettingsError
-from services.scheduler.policies import Policy, policies_of
+from services.scheduler.policies import Policies, Policy, policies_of
+from services.scheduler.snapshot import restore, snapshot
+from services.scheduler.summary import figures
 
 if TYPE_CHECKING:
     from tests.unit.scheduler.conftest import Bench
@@ -59,11 +61,82 @@ def test_no_task_is_bound_to_a_busy_worker_while_another_is_idle(bench: Bench) -
 
 
 def test_equal_times_and_keys_are_ordered_all_the_same(bench: Bench) -> None:
-    for name in ("b2", "a9", "b1", "a1"):
+    """Round robin over groups that are not equally full, although all came at one time and take the same time."""
+    counts = {"e": 2, "c": 5, "a": 1, "d": 4, "b": 3}
+    bench.policies = Policies(domains=dict.fromkeys(counts, Policy()), group_size=2, eta=10_000)
+    for number in range(5):
+        for domain, count in counts.items():
+            if number < count:
+                bench.submit(f"{domain}{number}", domain)
+    order = []
+    for _ in range(sum(counts.values())):
+        bench.beat(slots=1)
+        bench.tick()
+        order.append(bench.assigned[-1].task.id)
+        bench.now += 1.0
+        bench.verdicts(order[-1], 1.0, 1.0)
+    rounds: list[list[str]] = []
+    while order:
+        there = [domain for domain, count in counts.items() if count > len(rounds)]
+        rounds.append(order[: len(there)])
+        assert sorted(name[0] for name in rounds[-1]) == sorted(there), "each that has work once, none twice"
+        assert {name[1] for name in rounds[-1]} == {str(len(rounds) - 1)}, "and its tasks as they came"
+        order = order[len(there) :]
+    assert len(rounds) == 5
+
+
+def test_the_same_round_robin_comes_of_records_that_were_restored(bench: Bench) -> None:
+    """Equal keys are told apart by what is stored, not by the order in which a process happens to hold them."""
+    for name in ("b2", "a9", "b1", "a1", "b3", "a2"):
         bench.submit(name, domain=name[0])
-    order = [bench.run(1.0, 1.0) for _ in range(4)]
-    assert [name for name in order if name[0] == "a"] == ["a9", "a1"], "as they came"
-    assert [name for name in order if name[0] == "b"] == ["b2", "b1"]
+    fields = list(snapshot(bench.state).items())
+    first, second = restore(dict(fields)), restore(dict(reversed(fields)))
+    orders = []
+    for state in (first, second):
+        bench.state, bench.effects = state, []
+        bench.beat(slots=6)
+        bench.tick()
+        orders.append([assigned.task.id for assigned in bench.assigned])
+    assert orders[0] == orders[1] == ["a9", "b2", "a1", "b1", "a2", "b3"]
+
+
+def test_slots_that_are_freed_for_a_big_task_go_to_it_and_not_back_to_who_had_them(bench: Bench) -> None:
+    """Neither to a second try of the very work that made room, nor to small work that came before it or is more urgent."""
+    retry = Retry(failures=5, backoff_s=0.0)
+    bench.policies = Policies(
+        domains={"small": Policy(retry=retry, weight=50.0), "big": Policy(slots=3)}, group_size=2, eta=10_000
+    )
+    for number in range(6):
+        bench.submit(f"s{number}", "small")
+    bench.beat(slots=3)
+    bench.tick()
+    bench.submit("big", "big")
+    for number in range(3):
+        bench.verdicts(f"s{number}", 0.0, 0.0)  # fails, and is ready again at once
+        bench.submit(f"urgent{number}", "small", priority=100)
+        assert bench.phase("big") == "ready"
+        bench.beat(slots=3)
+        bench.tick()
+    assert bench.phase("big") == "leased"
+    assert len(bench.assigned) == 4
+
+
+def test_nothing_is_told_as_running_that_no_worker_holds(bench: Bench) -> None:
+    for number in range(3):
+        bench.submit(f"t{number}")
+    bench.tick()
+
+    def told() -> dict[str, float]:
+        found = figures(bench.state, bench.policies, bench.now)
+        return {name: found[name] for name in ("ready", "leased", "running", "backoff", "leases")}
+
+    assert told() == {"ready": 3.0, "leased": 0.0, "running": 0.0, "backoff": 0.0, "leases": 0.0}
+    bench.beat(slots=1)
+    bench.tick()
+    bench.beat(slots=1, leases=(bench.assigned[0].lease_id,))
+    assert told() == {"ready": 2.0, "leased": 0.0, "running": 1.0, "backoff": 0.0, "leases": 1.0}
+    bench.tick(31.0)  # nobody has named the lease since
+    assert told() == {"ready": 2.0, "leased": 0.0, "running": 0.0, "backoff": 1.0, "leases": 0.0}
 
 
 def test_a_full_pool_does_not_hold_up_another(bench: Bench) -> None:
