@@ -34,7 +34,7 @@ def test_a_drained_pool_waits_and_quotas_that_cannot_be_are_one_line(
             (("drain", "nowhere"), "pools are"),
             (("quota", "echo", "nan"), "no whole number"),
             (("quota", "echo", "-1"), "is negative"),
-            (("quota", "echo", "99"), "more than the samplers' 4 slots"),
+            (("quota", "echo", "99"), "more than the 4 slots that there are"),
             (("quota", "echo", "2", "--lend", "1"), "has no cohort"),
         ):
             status, said = await asyncio.to_thread(service.ask, *words)
