@@ -137,6 +137,8 @@ def run_command(argv: list[str]) -> int:
     except ConsoleError as error:
         print(f"temper: {error}", file=sys.stderr)
         return error.status
+    except BrokenPipeError:
+        raise  # whether nobody reads is seen to by whoever called
     except (BadInput, ValueError, OSError, msgspec.MsgspecError) as error:
         # Settings, cards and files say themselves what is wrong and where.
         print(f"temper: {one_line(error)}", file=sys.stderr)

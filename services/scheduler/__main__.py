@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from services.runtime.terminal import command
+
 
 def main(argv: list[str]) -> int:
     """Run what `argv` asks for; returns the exit status."""
@@ -21,4 +23,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(command(lambda: main(sys.argv[1:])))

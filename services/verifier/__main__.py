@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from services.runtime.terminal import command
+
 
 def main(argv: list[str]) -> int:
     """Run what `argv` asks for; returns the exit status."""
@@ -33,4 +35,4 @@ if __name__ == "__main__":
         from services.runtime import parent
 
         parent.follow()
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(command(lambda: main(sys.argv[1:])))
