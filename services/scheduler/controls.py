@@ -10,6 +10,8 @@ nothing; it is counted by its cause, and the domain's record keeps the line.
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from schemas.tasks import (
     DomainDrained,
     DomainPaused,
@@ -26,6 +28,17 @@ from services.scheduler.policies import Policies
 from services.scheduler.quotas import there
 from services.scheduler.state import State
 
+Refusal = Literal[
+    "control_of_unknown_domain",
+    "control_of_unknown_pool",
+    "quota_above_capacity",
+    "quota_below_lent",
+    "quota_below_request",
+    "quota_lend_above_nominal",
+    "quota_without_cohort",
+]
+"""Why a control is refused, in a word; what it is counted by."""
+REFUSALS: tuple[Refusal, ...] = get_args(Refusal)
 Control = DomainPaused | DomainResumed | DomainDrained | QuotaChanged | PoolDrained | PoolResumed
 
 
@@ -56,7 +69,9 @@ def control(state: State, policies: Policies, event: Control, now: float) -> lis
     return effects
 
 
-def refusal(state: State, policies: Policies, event: Control, now: float | None = None) -> tuple[str, str]:
+def refusal(
+    state: State, policies: Policies, event: Control, now: float | None = None
+) -> tuple[Refusal | Literal[""], str]:
     """Why a control is refused, in a word and in a line that says what to do; empty if it is not.
 
     `now` is the state's own time unless given.
@@ -117,7 +132,9 @@ def _above(state: State, policies: Policies, old: Limits, event: QuotaChanged, n
     )
 
 
-def _quota(state: State, policies: Policies, event: QuotaChanged, now: float) -> tuple[str, str]:
+def _quota(
+    state: State, policies: Policies, event: QuotaChanged, now: float
+) -> tuple[Refusal | Literal[""], str]:
     domain, policy = event.domain, policies.of(event.domain)
     old = limits_of(state, policies, domain)
     new = Limits(

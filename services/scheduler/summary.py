@@ -11,6 +11,7 @@ from typing import Any
 from schemas.states import State as TaskPhase
 from services.scheduler import mix
 from services.scheduler.admission import train_allowance
+from services.scheduler.controls import REFUSALS
 from services.scheduler.estimates import estimate
 from services.scheduler.forget import forgotten
 from services.scheduler.order import fair_key, weight_of
@@ -19,16 +20,6 @@ from services.scheduler.quotas import free_slots, gives_credits, room
 from services.scheduler.records import HELD
 from services.scheduler.state import State
 
-REFUSALS = (
-    "control_of_unknown_domain",
-    "control_of_unknown_pool",
-    "quota_above_capacity",
-    "quota_below_lent",
-    "quota_below_request",
-    "quota_lend_above_nominal",
-    "quota_without_cohort",
-)
-"""Causes by which controls are refused."""
 PHASES: tuple[TaskPhase, ...] = ("ready", "leased", "running", "verifying", "backoff", "waiting")
 """Live states that are always told, also when no task is in them."""
 

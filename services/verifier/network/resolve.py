@@ -52,9 +52,10 @@ async def resolve(name: str) -> list[IPAddress]:
 def parse(text: str) -> list[IPAddress]:
     """The addresses of the lines `ADDRESS KIND [NAME]`, each once; what is no address is left out, and what is no whole line."""
     found: dict[IPAddress, None] = {}
-    for line in text.split("\n")[
-        :-1
-    ]:  # after the last line end comes nothing, or half of what could read as another address
+    *whole, _ = text.split(
+        "\n"
+    )  # after the last line end: nothing, or half of what could read as another address
+    for line in whole:
         words = line.split()
         try:
             found[ipaddress.ip_address(words[0])] = None

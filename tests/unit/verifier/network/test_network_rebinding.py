@@ -19,7 +19,8 @@ from services.verifier.network import resolve as resolving
 from services.verifier.network.dial import MAX_TRIES
 from services.verifier.network.hosts import IPAddress
 
-PUBLIC = "93.184.215.14"
+PUBLIC = "192.31.196.1"
+"""Public, and nobody's: of AS112 (RFC 7535), which is there to take what goes astray."""
 NEVER = {
     "0.0.0.0": "unspecified",
     "0.1.2.3": "unspecified",
@@ -37,7 +38,7 @@ NEVER = {
     "::1": "loopback",
     "::127.0.0.1": "reserved",
     "::ffff:127.0.0.1": "IPv4-mapped",
-    "::ffff:93.184.215.14": "IPv4-mapped",
+    "::ffff:192.31.196.1": "IPv4-mapped",
     "::ffff:0:127.0.0.1": "reserved",
     "64:ff9b::127.0.0.1": "loopback behind NAT64",
     "64:ff9b::169.254.169.254": "link-local behind NAT64",
