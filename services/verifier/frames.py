@@ -38,7 +38,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class Reply(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Its verdict, the seconds its jail runs took (processor and wall), and the worker's memory after it.
 
-    `settled`: no run ended at its wall limit or had a network, so neither another load nor another day changes anything.
+    `settled`: no run met a limit of its jail or had a network, so neither another load nor another day changes anything.
 
     Step by step: `verdict` is None while stages are left, `committed` what to keep; or `damaged` says why stage `back` has
     to be judged again.

@@ -30,7 +30,8 @@ COUNTED = (
 class Judged:
     """A verdict and how it came about. Seconds: waiting for a slot, and in it; both 0 for a cached one.
 
-    `settled`: it depends neither on how busy the machine was nor on a network; only such a one is remembered or compared.
+    `settled`: no run met a limit of its jail or had a network, on which another load or day might tell; only such a one is
+    remembered or compared.
     """
 
     verdict: Verdict

@@ -9,7 +9,7 @@ from services.verifier.jail import Jail, Job, Outcome
 class Watched:
     """A jail that counts its runs and remembers whether one failed by our fault.
 
-    `settled` until a run meets its wall limit or has a network: then the same job might give something else next time.
+    `settled` until a run meets a limit of its jail or has a network: then the same job might give something else next time.
 
     Its runs are outside the bounds of the checks.
     """
@@ -26,5 +26,5 @@ class Watched:
         self.cpu_s += outcome.cpu_s
         self.wall_s += outcome.wall_s
         self.failed = self.failed or outcome.cause == "infra"
-        self.settled = self.settled and outcome.cause != "wall" and outcome.network == "none"
+        self.settled = self.settled and not outcome.met and outcome.network == "none"
         return outcome

@@ -20,6 +20,7 @@ from schemas.verdicts import Verdict
 from services.runtime.catalog import Catalog
 from services.verifier.engine import ANSWER_LIMIT
 from services.verifier.jail import JailUnavailable, probe
+from services.verifier.pool import Judged
 from tests.chaos.campaign import code_kinds, data_kinds, file_kinds
 from tests.chaos.campaign.answers import Answer, Kind, spread
 from tests.chaos.campaign.audit import nothing_left
@@ -74,30 +75,51 @@ def wrong(answers: Sequence[Answer], verdicts: Sequence[Verdict]) -> list[str]:
     return found
 
 
-def differing(answers: Sequence[Answer], first: Sequence[Verdict], second: Sequence[Verdict]) -> list[str]:
-    """Every pair of verdicts that are not the same in all: score, parts, stages, evidence, digest."""
-    rows = zip(answers, first, second, strict=True)
-    return [f"{each.kind} {each.raw[:120]!r}: {one} and {two}" for each, one, two in rows if one != two]
+def differing(answers: Sequence[Answer], first: Sequence[Judged], second: Sequence[Judged]) -> list[str]:
+    """Every pair of verdicts that are not the same in all: score, parts, stages, evidence, digest.
+
+    Where a run met a limit that its processes share, the evidence may name another one; scores are the same all the same.
+    """
+    found = []
+    for each, one, two in zip(answers, first, second, strict=True):
+        same = whole if one.settled and two.settled else scores
+        if same(one.verdict) != same(two.verdict):
+            found.append(f"{each.kind} {each.raw[:120]!r}: {one.verdict} and {two.verdict}")
+    return found
+
+
+def whole(verdict: Verdict) -> object:
+    """All of a verdict."""
+    return verdict
+
+
+def scores(verdict: Verdict) -> object:
+    """What a verdict is worth, in all its parts and stages."""
+    return (
+        (verdict.outcome, verdict.score, verdict.passed),
+        [(part.name, part.weight, part.score) for part in verdict.parts],
+        [(stage.name, stage.weight, stage.score, stage.passed) for stage in verdict.stages],
+    )
 
 
 def test_every_answer_gets_its_verdict_while_workers_die(where: Range, kinds: list[Kind]) -> None:
     answers = spread(kinds, JOBS, random.Random(SEED))
     begun = time.monotonic()
-    calm, _, _ = asyncio.run(in_peace(where, answers, twice=False))
-    first = [each.verdict for each in calm]
-    assert wrong(answers, first) == []
+    first, _, _ = asyncio.run(in_peace(where, answers, twice=False))
+    assert wrong(answers, [each.verdict for each in first]) == []
     second, again, stats = asyncio.run(under_fire(where, answers, SEED))
     assert len(where.killed) >= JOBS // 20
     assert stats["workers_lost"] >= len(where.killed) / 2
     assert len(second) == JOBS
     assert all(LOST in each for each in again)
-    assert wrong(answers, second) == []
+    ends = [each.verdict for each in second]
+    assert wrong(answers, ends) == []
     assert differing(answers, first, second) == []
     families = Counter(where.cards[each.task.domain].verifier.family for each in answers)
     assert set(families) == FAMILIES
     print(  # noqa: T201 (with -s, the figures of a campaign)
-        f"{JOBS} answers of {len(kinds)} kinds, {dict(families)}, {dict(Counter(each.outcome for each in second))}, "
-        f"{sum(each.score == 1.0 for each in second)} in full; {len(where.killed)} kills, {len(again)} asked for again, "
+        f"{JOBS} answers of {len(kinds)} kinds, {dict(families)}, {dict(Counter(each.outcome for each in ends))}, "
+        f"{sum(each.score == 1.0 for each in ends)} in full; {len(where.killed)} kills, {len(again)} asked for again, "
         f"{time.monotonic() - begun:.0f} s"
     )
 
@@ -109,14 +131,17 @@ def test_a_second_verdict_is_the_same(where: Range, kinds: list[Kind]) -> None:
     assert wrong(answers, [each.verdict for each in firsts]) == []
     assert (stats["infra"], stats["disagreements"]) == (0, 0)
     asked = [
-        (answer, one.verdict, two.verdict)
+        (answer, one, two)
         for answer, one, two in zip(answers, firsts, seconds, strict=True)
         if two is not None
     ]
+    assert wrong([each[0] for each in asked], [each[2].verdict for each in asked]) == []
     assert differing(*zip(*asked, strict=True)) == []
     # What is too long is decided by its size alone, and so for ever.
     short = sum(len(each.raw) <= ANSWER_LIMIT for each in answers)
-    assert stats["reverified"] + len(asked) == short
+    # Once each, and those asked for again once more; a second run may meet a limit that the first did not, seldom.
+    assert stats["reverified"] + stats["unsettled"] == short + len(asked)
+    assert stats["reverified"] >= short - len(asked) - short // 50
     assert short >= (500 if LONG else 100)
     print(  # noqa: T201 (with -s, the figures of a campaign)
         f"{len(answers)} answers of {len({each.kind for each in answers})} kinds, {short} verdicts computed twice "

@@ -207,7 +207,8 @@ class Outcome:
     whole tree, the jail's own set-up (about 1 ms) included; `wall_s` is the program's alone. `peak_pids` counts the
     program's processes and threads, as the kernel does (before Linux 6.11 as they were when looked at). Of a stream
     past its limit head and tail are kept, with a line between them; `*_dropped` counts the bytes left out, and a
-    report keeps its head only. `connections`: one line for each connection that was asked of the network proxy.
+    report keeps its head only. `connections`: one line for each connection that was asked of the network proxy. `met`: the
+    limits that were met, the cause or not (`verdict.met`).
     """
 
     cause: Cause
@@ -231,6 +232,7 @@ class Outcome:
     connections: tuple[str, ...] = ()
     isolation: str = ""
     detail: str = ""
+    met: tuple[Cause, ...] = ()
 
 
 class Jail(Protocol):

@@ -21,7 +21,7 @@ from services.verifier.jail.snapshot import Layer, Snapshot, SnapshotError, laye
 from services.verifier.jail.storage import OWN_BYTES
 from services.verifier.jail.supervise import Ending, Supervision
 from services.verifier.jail.tree import Entry, compare
-from services.verifier.jail.verdict import Evidence, judge
+from services.verifier.jail.verdict import Evidence, judge, met
 
 if TYPE_CHECKING:
     from services.verifier.network import Allow
@@ -99,6 +99,7 @@ def run_once(job: Job, launcher: Launcher, groups: JobGroups, turn: Turn) -> tup
         connections=connections,
         isolation=turn.isolation,
         detail=detail,
+        met=met(ending, evidence),
     )
     return outcome, ending.status.disturbed
 

@@ -44,6 +44,24 @@ def judge(ending: Ending, evidence: Evidence, limits: Limits) -> tuple[Cause, st
     return own_end(status, evidence, limits)
 
 
+def met(ending: Ending, evidence: Evidence) -> tuple[Cause, ...]:
+    """Every limit that the job met, whether or not one of them was the cause of its end.
+
+    All processes of a job share its limits. Which of them meets one first, and how far the others are then, is the kernel's
+    turn: what comes of it may be another thing next time.
+    """
+    found: list[Cause] = []
+    if ending.killed and ending.killed != "setup":
+        found.append(ending.killed)
+    if evidence.oom_kills:
+        found.append("memory")
+    if evidence.refused_forks:
+        found.append("pids")
+    if evidence.disk_full or ending.status.signal == signal.SIGXFSZ:
+        found.append("disk")
+    return tuple(found)
+
+
 def at_limit(reason: str, limits: Limits) -> str:
     """What our own kill was for."""
     return {

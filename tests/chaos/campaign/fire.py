@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from schemas.cards import Card
-from schemas.verdicts import Verdict
 from services.verifier.pool import Judged, Pool
 from tests.chaos.campaign.answers import Answer
 
@@ -91,7 +90,7 @@ def _kill(pool: Pool, place: int, killed: list[int]) -> None:
 
 async def under_fire(
     where: Range, answers: Sequence[Answer], seed: int
-) -> tuple[list[Verdict], list[str], dict[str, float]]:
+) -> tuple[list[Judged], list[str], dict[str, float]]:
     """The verdicts on all while workers are killed, what was lost on the way, and the pool's counters."""
     again: list[str] = []
     async with where.pool() as pool:
@@ -101,7 +100,7 @@ async def under_fire(
         finally:
             firing.cancel()
             await asyncio.gather(firing, return_exceptions=True)
-        return [each.verdict for each in judged], again, dict(pool.stats)
+        return judged, again, dict(pool.stats)
 
 
 async def in_peace(
@@ -109,7 +108,7 @@ async def in_peace(
 ) -> tuple[list[Judged], list[Judged | None], dict[str, float]]:
     """The verdicts on all; with `twice` each is computed again.
 
-    By the pool's own second look, where that is made; else (it met its wall limit, or had the network) by asking once more.
+    By the pool's own second look, where that is made; else (it met a limit of its jail, or had the network) by asking once more.
     """
     firsts: list[Judged] = []
     seconds: list[Judged | None] = []

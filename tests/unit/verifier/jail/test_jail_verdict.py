@@ -9,7 +9,7 @@ import pytest
 from services.verifier.jail.job import Limits
 from services.verifier.jail.launcher import PAGE
 from services.verifier.jail.supervise import Ending, KillReason, Status, read_page
-from services.verifier.jail.verdict import Evidence, judge
+from services.verifier.jail.verdict import Evidence, judge, met
 
 NONE = Evidence(0, 0, disk_full=False)
 ALL = Evidence(1, 1, disk_full=True)
@@ -45,6 +45,25 @@ def ended(
 )
 def test_order(ending: Ending, evidence: Evidence, cause: str) -> None:
     assert judge(ending, evidence, Limits())[0] == cause
+
+
+@pytest.mark.parametrize(
+    ("ending", "evidence", "limits"),
+    [
+        (ended(0), NONE, ()),
+        (ended(None, 9), NONE, ()),
+        (ended(killed="setup", started=None), NONE, ()),
+        (ended(killed="wall"), NONE, ("wall",)),
+        (ended(killed="cpu"), ALL, ("cpu", "memory", "pids", "disk")),
+        (ended(0), Evidence(1, 0, disk_full=False), ("memory",)),
+        (ended(0), Evidence(0, 5, disk_full=False), ("pids",)),
+        (ended(None, 25), NONE, ("disk",)),
+    ],
+)
+def test_every_limit_that_was_met_is_told(
+    ending: Ending, evidence: Evidence, limits: tuple[str, ...]
+) -> None:
+    assert met(ending, evidence) == limits
 
 
 def test_infra_says_why() -> None:
