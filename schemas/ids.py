@@ -12,11 +12,11 @@ def digest(data: bytes) -> str:
 
 def derive(kind: str, *parts: str | int) -> str:
     """A 24-digit id for `kind` made from `parts`; parts are length-prefixed, so no two lists of parts collide."""
-    joined = kind.encode()
+    joined = kind
     for part in parts:
-        raw = str(part).encode()
-        joined += b"\n%d:%b" % (len(raw), raw)
-    return hashlib.sha256(joined).hexdigest()[:24]
+        text = str(part)
+        joined += f"\n{len(text) if text.isascii() else len(text.encode())}:{text}"
+    return hashlib.sha256(joined.encode()).hexdigest()[:24]
 
 
 def group_id(task_id: str, attempt: int) -> str:

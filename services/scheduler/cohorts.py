@@ -62,15 +62,6 @@ def limits_of(state: State, policies: Policies, domain: str) -> Limits:
     )
 
 
-def limited(state: State, policies: Policies, domain: str) -> bool:
-    """Whether a quota holds for a domain at all."""
-    policy = policies.of(domain)
-    if policy.cohort:
-        return True
-    record = state.domains.get(domain)
-    return bool(policy.nominal if record is None or record.nominal is None else record.nominal)
-
-
 def members(policies: Policies, cohort: str) -> tuple[str, ...]:
     """Domains of a cohort, by name."""
     return policies.cohorts.get(cohort, ())

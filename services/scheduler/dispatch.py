@@ -15,8 +15,9 @@ from schemas.tasks import Purpose
 from services.scheduler.admission import train_allowance
 from services.scheduler.boards import Board, Key
 from services.scheduler.classes import charge_class, due, training
-from services.scheduler.cohorts import Ledger, limited, limits_of, sums, used
+from services.scheduler.cohorts import Ledger, limits_of, sums, used
 from services.scheduler.effects import Assign, Effect
+from services.scheduler.lanes import Lane
 from services.scheduler.moves import take
 from services.scheduler.order import charge, rank, started_deadline
 from services.scheduler.policies import Policies
@@ -62,20 +63,18 @@ def refresh(state: State, policies: Policies) -> None:
 
 def _enter(state: State, policies: Policies, domain: str) -> None:
     for (_, purpose), board in state.lanes.items():
-        if domain in board:
-            board.enter(domain, _key(state, policies, board, purpose, domain))
+        lane = board.get(domain)
+        if lane is not None:
+            board.enter(domain, _key(state, policies, lane, purpose, domain) if lane.ready else None)
 
 
-def _key(state: State, policies: Policies, board: Board, purpose: Purpose, domain: str) -> Key | None:
-    """Key of a domain that may give a task as far as it alone decides that; None for one that may not."""
-    lane = board[domain]
-    if not lane.ready:
-        return None
+def _key(state: State, policies: Policies, lane: Lane, purpose: Purpose, domain: str) -> Key | None:
+    """Key of a domain with ready tasks that may give one as far as it alone decides that; None for one that may not."""
     record = state.domains.get(domain)
     if record is not None and record.paused:
         return None
-    borrows, cohort = 0, ""
-    if limited(state, policies, domain):
+    borrows, cohort, policy = 0, "", policies.of(domain)
+    if policy.cohort or (policy.nominal if record is None or record.nominal is None else record.nominal):
         limits = None if state.sums is None else state.sums.limits.get(domain)
         limits = limits or limits_of(state, policies, domain)
         entry = head(state, lane)
@@ -85,7 +84,8 @@ def _key(state: State, policies: Policies, board: Board, purpose: Purpose, domai
         if wanted > limits.own:
             cohort = limits.cohort
             borrows = int(bool(cohort) and wanted > limits.nominal)
-    return borrows, *rank(state, policies, domain, purpose), domain, cohort
+    exponent, mantissa = rank(record, policy, purpose, policies.half_life_s)
+    return borrows, exponent, mantissa, domain, cohort
 
 
 class _Serve:
@@ -172,7 +172,7 @@ class _Serve:
             if cohort and ledger.closed(cohort):
                 board.park(cohort)
                 continue
-            entry = head(state, board[domain])
+            entry = board[domain].first(state.live)
             if entry is None:
                 board.enter(domain, None)
                 continue
@@ -197,8 +197,8 @@ class _Serve:
     def lease(self, entry: TaskEntry, free: Free) -> None:
         """Give a lease."""
         state, policies, now = self.state, self.policies, self.now
-        policy = policies.of(entry.domain)
-        meta = state.meta
+        policy, meta = policies.of(entry.domain), state.meta
+        timeouts = policy.timeouts
         waits = (
             entry.purpose == "eval"
             and training(state, entry.pool, self.borrows) is not None
@@ -218,15 +218,15 @@ class _Serve:
         charge(state, policies, entry, entry.estimate_s, now)
         if waits or meta.owed:
             charge_class(state, policies, entry, waits=waits)
-        until = now + policy.timeouts.lease_s
+        until = now + timeouts.lease_s
         announced = take(state, entry, "leased", now, due_at=until)
         meta.decisions += 1
         self.effects.append(
             Assign(
                 lease_id=lease,
                 lease_expires_at=until,
-                lease_s=policy.timeouts.lease_s,
-                attempt_s=policy.timeouts.attempt_s,
+                lease_s=timeouts.lease_s,
+                attempt_s=timeouts.attempt_s,
                 body=entry.body,
                 attempt=attempt,
                 task_id=entry.id,

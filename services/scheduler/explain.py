@@ -154,7 +154,7 @@ def _place(state: State, policies: Policies, entry: TaskEntry, now: float) -> di
     )
     lanes = state.lanes.get((entry.pool, entry.purpose)) or Board()
     order = sorted(
-        (*rank(state, policies, domain, entry.purpose), domain)
+        (*rank(state.domains.get(domain), policies.of(domain), entry.purpose, policies.half_life_s), domain)
         for domain, lane in lanes.items()
         if lane.ready
     )

@@ -33,11 +33,11 @@ class Leases(dict[str, tuple[int, int]]):
         self.slots = 0
         self.tokens = 0
 
-    def hold(self, lease: str, slots: int, tokens: int) -> None:
+    def hold(self, lease: str, size: tuple[int, int]) -> None:
         """Add a lease that is not among them."""
-        self[lease] = (slots, tokens)
-        self.slots += slots
-        self.tokens += tokens
+        self[lease] = size
+        self.slots += size[0]
+        self.tokens += size[1]
 
     def release(self, lease: str) -> None:
         """Take one out."""

@@ -11,9 +11,9 @@ import math
 from functools import lru_cache
 
 from schemas.cards import Deadline
-from services.scheduler.policies import Policies
+from services.scheduler.policies import Policies, Policy
 from services.scheduler.powers import exp2
-from services.scheduler.records import Share, TaskEntry
+from services.scheduler.records import Domain, Share, TaskEntry
 from services.scheduler.state import State
 
 NOTHING = (-(1 << 60), 0.0)
@@ -78,13 +78,12 @@ def rank_of(share: Share, weight: float, half_life_s: float) -> tuple[int, float
     return exponent + whole, mantissa
 
 
-def rank(state: State, policies: Policies, domain: str, purpose: str) -> tuple[int, float]:
-    """The rank of a domain."""
-    record = state.domains.get(domain)
+def rank(record: Domain | None, policy: Policy, purpose: str, half_life_s: float) -> tuple[int, float]:
+    """The rank of a domain, by what is known of it (None: nothing) and its card."""
     share = None if record is None else record.shares.get(purpose)
-    if share is None:
+    if record is None or share is None:
         return NOTHING
-    return rank_of(share, weight_of(state, policies, domain), policies.half_life_s)
+    return rank_of(share, policy.weight * record.mix, half_life_s)
 
 
 def charge(state: State, policies: Policies, entry: TaskEntry, seconds: float, now: float) -> None:
@@ -93,7 +92,8 @@ def charge(state: State, policies: Policies, entry: TaskEntry, seconds: float, n
     share = shares.get(entry.purpose)
     if share is None:
         share = shares[entry.purpose] = Share()
-    share.usage = max(0.0, decayed(share, now, policies.half_life_s) + seconds)
+    usage = decayed(share, now, policies.half_life_s) + seconds
+    share.usage = max(0.0, usage)
     share.at = now
     entry.charged_s += seconds
 

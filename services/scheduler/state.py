@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -88,9 +88,9 @@ class State:
         self.pending_in: dict[str, int] = {}
         """Domain -> submissions of it that are held back."""
         self.leases: dict[str, str] = {}
-        self.occupied: dict[str, Leases] = {}
+        self.occupied: defaultdict[str, Leases] = defaultdict(Leases)
         """Pool -> leases that hold slots."""
-        self.held: dict[str, Leases] = {}
+        self.held: defaultdict[str, Leases] = defaultdict(Leases)
         """Domain -> leases that hold slots."""
         self.members = 0
         """Samples of all attempts under way: what verifiers have or will have to do."""
@@ -126,10 +126,12 @@ class State:
     def admit(self, waited_s: float) -> None:
         """Count a task that got its first lease after `waited_s`, in its power of two of milliseconds."""
         waits = self.meta.waits
-        bucket = math.frexp(waited_s * 1000.0)[1] if waited_s > 0.0 else 0
-        bucket = 0 if bucket < 0 else bucket if bucket < WAIT_BUCKETS else WAIT_BUCKETS - 1
-        while len(waits) <= bucket:
-            waits.append(0)
+        waited_ms = waited_s * 1000.0
+        bucket = math.frexp(waited_ms)[1] if waited_ms >= 1.0 else 0
+        if bucket >= WAIT_BUCKETS:
+            bucket = WAIT_BUCKETS - 1
+        if bucket >= len(waits):
+            waits += [0] * (bucket + 1 - len(waits))
         waits[bucket] += 1
 
     def domain(self, name: str) -> Domain:
@@ -216,8 +218,9 @@ def _enter(state: State, entry: TaskEntry) -> None:
             state.active.add(entry.id)
         if phase in HELD:
             state.stirred[entry.domain] = None
-            _leases(state.occupied, entry.pool).hold(lease, entry.slots, entry.tokens)
-            _leases(state.held, entry.domain).hold(lease, entry.slots, entry.tokens)
+            size = entry.slots, entry.tokens
+            state.occupied[entry.pool].hold(lease, size)
+            state.held[entry.domain].hold(lease, size)
 
 
 def _leave(state: State, entry: TaskEntry) -> None:
@@ -225,7 +228,7 @@ def _leave(state: State, entry: TaskEntry) -> None:
     state.phases[phase] -= 1
     if phase == "ready":
         state.touched[entry.domain] = None
-        state.lane(entry).ready -= 1
+        state.lanes[entry.pool, entry.purpose][entry.domain].ready -= 1
     elif phase == "waiting":
         for child in entry.children:
             del state.expected[child]
@@ -238,13 +241,6 @@ def _leave(state: State, entry: TaskEntry) -> None:
             state.touched[entry.domain] = state.stirred[entry.domain] = None
             state.occupied[entry.pool].release(lease)
             state.held[entry.domain].release(lease)
-
-
-def _leases(index: dict[str, Leases], name: str) -> Leases:
-    found = index.get(name)
-    if found is None:
-        found = index[name] = Leases()
-    return found
 
 
 def head(state: State, lane: Lane) -> TaskEntry | None:

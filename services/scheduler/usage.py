@@ -115,7 +115,12 @@ def _ready(
                 tally = tallies.setdefault(name, _Tally())
                 tally.ready[purpose] += able * units
                 tally.most = max(tally.most, units)
-                place = (turn, *rank(state, policies, domain, purpose), domain)
+                record = state.domains.get(domain)
+                place = (
+                    turn,
+                    *rank(record, policies.of(domain), purpose, policies.half_life_s),
+                    domain,
+                )
                 if tally.place is None or place < tally.place:
                     tally.place, tally.need = place, units
     # A task that its pool is held for goes first whatever its rank is by now, and nothing else goes before it.
