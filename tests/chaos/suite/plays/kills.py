@@ -17,6 +17,9 @@ SCHEDULER_POINTS = tuple(
     point for point in POINTS if point.startswith("scheduler:") and point != "scheduler:before-tidy"
 )
 
+ROUNDS, MOST_KILLS = 5, 15
+"""Kills of a worker that take leases from it, and kills that it may take."""
+
 
 async def scheduler_killed(site: Site, seed: int) -> dict[str, float]:
     """The scheduler dies at each of its named points, the next one takes over."""
@@ -50,8 +53,10 @@ async def workers_killed(site: Site, seed: int) -> dict[str, float]:
     for name in names:
         site.worker(name)
     await site.submit(*site.tasks(more(90)))
-    kills = 0
-    for round_ in range(5):
+    kills = rounds = 0
+    while rounds < ROUNDS:
+        if kills == MOST_KILLS:
+            raise AssertionError(f"{kills} workers were killed, {rounds} of them held a lease")
         await site.progress(8)
         name = rng.choice(names)
         at_commit = f"consumer:before-commit:{rng.randint(1, 4)}"
@@ -60,16 +65,20 @@ async def workers_killed(site: Site, seed: int) -> dict[str, float]:
         if (status := await site.kill(name)) != KILLED:
             raise AssertionError(f"{name} ended with status {status}, it was to be killed")
         kills += 1
-        if round_ % 2:  # whoever watches it says how it ended, and starts it again at once
+        if rounds % 2:  # whoever watches it says how it ended, and starts it again at once
             gone = WorkerHeartbeat(
                 worker=name, service="sampler", pid=site.children[name].pid, ended="signal"
             )
             await site.say("heartbeats", gone, name)
             site.keep(WORKER, name)
-            await site.until(f"{name} lost its leases", partial(_more, _losses, site, name, losses))
+            lost = partial(_more, _losses, site, name, losses)
         else:  # it stays away: nobody but time says that it is gone
-            await site.until(f"leases of {name} ran out", partial(_more, _lapses, site, name, lapses))
+            lost = partial(_more, _lapses, site, name, lapses)
+        # What it said that it held may all have been done by the time it was killed.
+        await site.until(f"{name} lost its leases", partial(_either, lost, site.all_ended))
+        if not rounds % 2:
             site.keep(WORKER, name, TEMPER_FAULT=at_commit)
+        rounds += lost()
         await site.submit(*site.tasks(more(15)))
     await marked(site, "consumer_before-commit", WAIT_S)
     return {
@@ -87,6 +96,10 @@ def _lapses(site: Site, name: str) -> int:
 def _losses(site: Site, name: str) -> int:
     """Those, and leases that were taken back because its process had ended."""
     return site.seen.lapses[name] + site.seen.deaths[name]
+
+
+def _either(one: Callable[[], bool], other: Callable[[], bool]) -> bool:
+    return one() or other()
 
 
 def _more(count: Callable[[Site, str], int], site: Site, name: str, before: int) -> bool:
