@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from services.verifier.bounds import Bounds
+from services.verifier.families.driven import idled
 from services.verifier.jail import Jail, Job, Outcome
 
 
 class Watched:
     """A jail that counts its runs and remembers whether one failed by our fault.
 
-    `settled` until a run meets a limit of its jail or has a network: then the same job might give something else next time.
+    `settled` until a run meets a limit of its jail, is ended for its time while it waits, or has a network: then the same
+    job might give something else next time.
 
     Its runs are outside the bounds of the checks.
     """
@@ -26,5 +28,6 @@ class Watched:
         self.cpu_s += outcome.cpu_s
         self.wall_s += outcome.wall_s
         self.failed = self.failed or outcome.cause == "infra"
-        self.settled = self.settled and not outcome.met and outcome.network == "none"
+        alike = not outcome.met and outcome.network == "none" and not idled(outcome.report)
+        self.settled = self.settled and alike
         return outcome

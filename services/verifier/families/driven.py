@@ -24,6 +24,7 @@ USED = 0.9
 """Share of a wall limit that the driver gives out, so that it ends before it is ended."""
 SHARES = 8
 """The smallest part of a wall limit that a case with a jail of its own gets is one of so many: it has to start, too."""
+LAST_WORDS = 4
 PROOF = 0.5
 """Share of the time missing that others must have had for the machine to be at fault."""
 
@@ -130,14 +131,29 @@ def starved(outcome: Outcome, limits: Limits) -> str:
         return f"the driver failed before the answer ran: {said[-1] if said else 'nothing said'}"
     if outcome.cause == "wall" and not made:
         return "the machine was too busy: the driver did not get to start"
-    words = [payload.split() for kind, _, payload in made if kind == "D"]
-    if len(words) != 1 or words[0][2:] != [b"1"]:
+    words = last_words(made)
+    if len(words) != LAST_WORDS or words[2] != b"1":
         return ""
-    waited_s, known_s = (int(word) / 1000 for word in words[0][:2])
+    waited_s, known_s = (int(word) / 1000 for word in words[:2])
     others_s = waited_s - max(0.0, outcome.cpu_s - known_s)
     if others_s < PROOF * limits.wall_s * (SLACK - 1) * USED:
         return ""
     return f"the machine was too busy: {others_s:.1f} s without a processor in {outcome.wall_s:.1f} s"
+
+
+def idled(report: bytes) -> bool:
+    """Whether a case was ended for its time while it waited: for processes of its own, perhaps, that got no processor.
+
+    What waits for a processor itself is not billed for it, but nothing tells who a process waits for.
+    """
+    words = last_words(frames(report))
+    return len(words) == LAST_WORDS and words[3] == b"1"
+
+
+def last_words(made: list[tuple[str, int, bytes]]) -> list[bytes]:
+    """What the driver said at its end (kit.py, `Clock.last_words`); nothing, if not just once."""
+    words = [payload.split() for kind, _, payload in made if kind == "D"]
+    return words[0] if len(words) == 1 else []
 
 
 def frames(report: bytes) -> list[tuple[str, int, bytes]]:

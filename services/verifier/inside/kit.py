@@ -21,6 +21,7 @@ HEAD = 5
 TICK_S = 0.1
 MOMENT_S = 0.005
 ALONE_S = 5.0
+BUSY = 0.5
 JAILED_UID = JAILED_GID = 1000
 REPORTER = 1002
 
@@ -132,6 +133,9 @@ class Clock:
         self.own = delayed(self.watched)
         self.fair = standing(0)
         self.late = False  # the hard end came before the time was had
+        self.idle = (
+            False  # one had its time and did not use it: it waited, for what others may have had a hand in
+        )
 
     def had(self, lost: float) -> float:
         return self.passed() - self.lost - lost - self.waited()
@@ -144,9 +148,9 @@ class Clock:
         return time.monotonic() - self.begin
 
     def last_words(self) -> bytes:
-        """For the verifier: milliseconds waited for a processor, and of CPU, here and in the processes watched."""
+        """For the verifier: milliseconds waited for a processor, and of CPU, here and in the processes watched; late, idle."""
         lost, cpu = self.lost + self.waited(), self.cpu + time.process_time()
-        return b"%d %d %d" % (lost * 1000, cpu * 1000, self.late)
+        return b"%d %d %d %d" % (lost * 1000, cpu * 1000, self.late, self.idle)
 
 
 class Watch:
@@ -197,8 +201,18 @@ class Watch:
         except OSError:
             return False
 
+    def idle(self) -> bool:
+        """Whether it waited for most of the time it has had, and not for a processor."""
+        try:
+            return used(self.pid) - self.cpu_before < BUSY * (self.clock.had(self.lost()) - self.begin)
+        except OSError:
+            return False
+
     def over(self) -> bytes:
-        if self.spent() or self.left() <= 0:
+        if self.spent():
+            return b"T"
+        if self.left() <= 0:
+            self.clock.idle = self.clock.idle or self.idle()
             return b"T"
         if self.clock.passed() >= self.clock.hard_s:
             self.clock.late = True

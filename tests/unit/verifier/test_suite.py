@@ -33,7 +33,7 @@ def framed(*frames: tuple[str, int, bytes]) -> bytes:
 
 
 B, P0, P1 = ("B", 0, b""), ("P", 0, b""), ("P", 1, b"")
-DONE = ("D", 0, b"0 0 0")
+DONE = ("D", 0, b"0 0 0 0")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.verifier.bounds import Bounds
+from services.verifier.inside.kit import frame
 from services.verifier.jail import Job, Outcome
 from services.verifier.watched import Watched
 
@@ -32,6 +33,9 @@ class Played:
         (Outcome(cause="memory", exit_code=0, met=("memory",)), False),
         (Outcome(cause="exit", exit_code=0, met=("pids",)), False),
         (Outcome(cause="exit", exit_code=0, network="allow a:1"), False),
+        (Outcome(cause="exit", exit_code=0, report=frame(b"T", 0) + frame(b"D", 0, b"5 700 0 0")), True),
+        (Outcome(cause="exit", exit_code=0, report=frame(b"T", 0) + frame(b"D", 0, b"5 20 0 1")), False),
+        (Outcome(cause="exit", exit_code=0, report=frame(b"T", 0)), True),
     ],
 )
 def test_settled(outcome: Outcome, settled: bool) -> None:  # noqa: FBT001 (what is expected)
