@@ -92,8 +92,7 @@ def charge(state: State, policies: Policies, entry: TaskEntry, seconds: float, n
     share = shares.get(entry.purpose)
     if share is None:
         share = shares[entry.purpose] = Share()
-    usage = decayed(share, now, policies.half_life_s) + seconds
-    share.usage = max(0.0, usage)
+    share.usage = max(0.0, decayed(share, now, policies.half_life_s) + seconds)
     share.at = now
     entry.charged_s += seconds
 

@@ -25,6 +25,7 @@ USED = 0.9
 SHARES = 8
 """The smallest part of a wall limit that a case with a jail of its own gets is one of so many: it has to start, too."""
 LAST_WORDS = 4
+"""How many there are: milliseconds waited and used, then late and idle, 0 or 1."""
 PROOF = 0.5
 """Share of the time missing that others must have had for the machine to be at fault."""
 

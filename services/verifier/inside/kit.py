@@ -22,6 +22,7 @@ TICK_S = 0.1
 MOMENT_S = 0.005
 ALONE_S = 5.0
 BUSY = 0.5
+"""Share of its time that a process which does not wait uses at least."""
 JAILED_UID = JAILED_GID = 1000
 REPORTER = 1002
 
@@ -133,9 +134,7 @@ class Clock:
         self.own = delayed(self.watched)
         self.fair = standing(0)
         self.late = False  # the hard end came before the time was had
-        self.idle = (
-            False  # one had its time and did not use it: it waited, for what others may have had a hand in
-        )
+        self.idle = False  # one was ended for its time, most of which it had waited
 
     def had(self, lost: float) -> float:
         return self.passed() - self.lost - lost - self.waited()

@@ -7,6 +7,15 @@ from typing import Any
 from services.scheduler.policies import Policies, Policy
 from tests.unit.scheduler.conftest import Bench
 
+CARD = """
+name = "x"
+layer = "foundation"
+summary = "s"
+generator = "a:b"
+[verifier]
+family = "format"
+"""
+
 
 def table(**domains: Policy) -> Policies:
     return Policies(domains=domains, group_size=2, eta=10_000, ready_cap=1000)

@@ -16,25 +16,13 @@ from schemas.tasks import Sampling, Task
 from services.runtime.settings import SettingsError
 from services.scheduler.cohorts import tokens_of
 from services.scheduler.explain import explain
-from services.scheduler.policies import Policies, Policy, policies_of
+from services.scheduler.policies import Policy, policies_of
 from services.scheduler.quotas import Free
 from services.scheduler.summary import summary
+from tests.unit.scheduler.filling import CARD, table
 
 if TYPE_CHECKING:
     from tests.unit.scheduler.conftest import Bench
-
-CARD = """
-name = "x"
-layer = "foundation"
-summary = "s"
-generator = "a:b"
-[verifier]
-family = "format"
-"""
-
-
-def table(**domains: Policy) -> Policies:
-    return Policies(domains=domains, group_size=2, eta=10_000, ready_cap=1000)
 
 
 def causes(bench: Bench, task: str) -> list[str]:

@@ -20,7 +20,7 @@ from services.scheduler.policies import Policy
 from services.scheduler.steering import control_of
 from services.scheduler.summary import figures, summary
 from tests.unit.scheduler.conftest import Bench
-from tests.unit.scheduler.filling import fill, held, table
+from tests.unit.scheduler.filling import CARD, fill, held, table
 
 
 @pytest.mark.parametrize(
@@ -140,16 +140,6 @@ def test_a_refused_control_is_shown_until_one_is_taken(bench: Bench) -> None:
     assert line in "\n".join(lines(summary(bench.state, bench.policies, bench.now)))
     bench.send(QuotaChanged(domain="a", nominal=3))
     assert "control_refused" not in summary(bench.state, bench.policies, bench.now)["domains"]["a"]
-
-
-CARD = """
-name = "x"
-layer = "foundation"
-summary = "s"
-generator = "a:b"
-[verifier]
-family = "format"
-"""
 
 
 @pytest.mark.parametrize(
