@@ -269,7 +269,7 @@ class Fleet:
 
     def tickets(self) -> int:
         """Training groups accepted or under way, over all shards."""
-        return sum(shard.state.meta.accepted + len(shard.state.active) for shard in self.shards)
+        return sum(shard.state.meta.accepted + shard.state.training for shard in self.shards)
 
     def live(self) -> int:
         return sum(len(shard.state.live) + len(shard.state.pending) for shard in self.shards)

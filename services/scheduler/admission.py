@@ -19,12 +19,12 @@ def train_allowance(state: State, policies: Policies) -> int:
     if meta.final:
         return 0
     if policies.shards > 1:
-        return max(0, meta.credits.get("train", 0) - meta.accepted - len(state.active))
+        return max(0, meta.credits.get("train", 0) - meta.accepted - state.training)
     return allowance(
         eta=policies.eta,
         version=meta.version,
         groups_per_step=policies.groups_per_step,
-        running=len(state.active),
+        running=state.training,
         accepted=meta.accepted,
     )
 

@@ -21,7 +21,7 @@ from services.scheduler.failures import Fault, missed, passed, unmeasured
 from services.scheduler.moves import conclude, free_slot, revoke, take
 from services.scheduler.policies import Policies
 from services.scheduler.records import HELD, Progress, Result, TaskEntry, Worker
-from services.scheduler.state import State
+from services.scheduler.state import State, under_way
 
 
 def verified(state: State, policies: Policies, event: TrajectoryVerified, now: float) -> list[Effect]:
@@ -157,7 +157,7 @@ def gone(
     named = set(kept)
     held = [
         entry
-        for entry in map(state.live.__getitem__, state.leases.values())
+        for entry in under_way(state)
         if entry.worker == worker.name and entry.state in HELD and entry.lease_id not in named
     ]
     words = {"memory": "ran out of memory", "": "was started again"}.get(how, f"ended by {how}")

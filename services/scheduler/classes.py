@@ -17,7 +17,7 @@ from services.scheduler.boards import Board, Key
 from services.scheduler.estimates import estimate
 from services.scheduler.policies import Policies
 from services.scheduler.records import TaskEntry
-from services.scheduler.state import State, head
+from services.scheduler.state import State
 
 EPSILON = 1e-9
 """Of a debt, what rounding may take from the sum of its parts."""
@@ -43,7 +43,7 @@ def due(state: State, policies: Policies, pool: str, borrows: int) -> bool:
         return False
     key = training(state, pool, borrows)
     board: Board | None = state.lanes.get((pool, "train"))
-    entry = None if key is None or board is None else head(state, board[key[3]])
+    entry = None if key is None or board is None else board[key[3]].first()
     return entry is not None and owed >= service_s(state, policies, entry) * (1.0 - EPSILON)
 
 

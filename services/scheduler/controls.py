@@ -26,7 +26,8 @@ from services.scheduler.effects import Effect
 from services.scheduler.moves import revoke
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import there
-from services.scheduler.state import State
+from services.scheduler.records import HELD
+from services.scheduler.state import State, under_way
 
 Refusal = Literal[
     "control_of_unknown_domain",
@@ -182,8 +183,8 @@ def _pool(state: State, event: PoolDrained | PoolResumed) -> None:
 
 def _take_back(state: State, policies: Policies, domain: str, now: float) -> list[Effect]:
     """End all attempts of a domain that hold slots; their tasks wait for the domain to be resumed."""
-    leases = tuple(state.held.get(domain, ()))
-    held = sorted((state.live[state.leases[lease]] for lease in leases), key=lambda entry: entry.order)
+    held = [entry for entry in under_way(state) if entry.domain == domain and entry.state in HELD]
+    held.sort(key=lambda entry: entry.order)
     effects: list[Effect] = []
     for entry in held:
         effects.append(revoke(entry, "drained"))

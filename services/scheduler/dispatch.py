@@ -23,7 +23,7 @@ from services.scheduler.order import charge, rank, started_deadline
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import Free, verifiable
 from services.scheduler.records import TaskEntry
-from services.scheduler.state import State, head
+from services.scheduler.state import State
 
 
 def dispatch(state: State, policies: Policies, now: float) -> list[Effect]:
@@ -77,7 +77,7 @@ def _key(state: State, policies: Policies, lane: Lane, purpose: Purpose, domain:
     if policy.cohort or (policy.nominal if record is None or record.nominal is None else record.nominal):
         limits = None if state.sums is None else state.sums.limits.get(domain)
         limits = limits or limits_of(state, policies, domain)
-        entry = head(state, lane)
+        entry = lane.first()
         wanted = used(state, domain) + (1 if entry is None else entry.slots)
         if wanted > limits.most:
             return None
@@ -172,7 +172,7 @@ class _Serve:
             if cohort and ledger.closed(cohort):
                 board.park(cohort)
                 continue
-            entry = board[domain].first(state.live)
+            entry = board[domain].first()
             if entry is None:
                 board.enter(domain, None)
                 continue

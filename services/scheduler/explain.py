@@ -267,7 +267,7 @@ def _pacing(state: State, policies: Policies, entry: TaskEntry, now: float) -> l
         causes.append("nothing more: the run's final checkpoint is published")
     elif entry.purpose == "train" and train_allowance(state, policies) == 0:
         causes.append(
-            f"the trainer: {state.meta.accepted} groups accepted and {len(state.active)} under way at version "
+            f"the trainer: {state.meta.accepted} groups accepted and {state.training} under way at version "
             f"{state.meta.version} is all that staleness {policies.eta} allows"
         )
     return causes

@@ -17,7 +17,7 @@ import msgspec
 
 from services.scheduler.policies import Policies
 from services.scheduler.records import Ended, Past
-from services.scheduler.state import State
+from services.scheduler.state import State, under_way
 
 STRIDE_S = 3600.0
 WORKERS = 10_000
@@ -82,7 +82,7 @@ def forget_silent(state: State, policies: Policies, now: float) -> None:
     quiet = [worker for worker in state.workers.values() if now - worker.seen_at > quiet_s]
     if not quiet:
         return
-    holding = {state.live[task].worker for task in state.leases.values()}
+    holding = {entry.worker for entry in under_way(state)}
     quiet = [worker for worker in quiet if worker.name not in holding]
     quiet.sort(key=lambda worker: (worker.seen_at, worker.name))
     for number, worker in enumerate(quiet):

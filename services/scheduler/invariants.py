@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from schemas.states import UNDER_WAY
+from services.scheduler.lanes import Occupancy
 from services.scheduler.records import HELD, TaskEntry
 from services.scheduler.state import State
 
@@ -68,20 +68,23 @@ def _entry(state: State, entry: TaskEntry) -> list[str]:
 
 def _indexes(state: State) -> list[str]:
     entries = state.live.values()
-    held = {entry.lease_id for entry in entries if entry.state in HELD}
+    held = [entry for entry in entries if entry.state in HELD]
     active = {entry.lease_id for entry in entries if entry.state in UNDER_WAY}
-    train = {entry.id for entry in entries if entry.state in UNDER_WAY and entry.purpose == "train"}
+    train = sum(entry.state in UNDER_WAY and entry.purpose == "train" for entry in entries)
     ready = sum(entry.state == "ready" for entry in entries)
     waiting = sum(lane.ready for lanes in state.lanes.values() for lane in lanes.values())
     found: list[str] = []
-    for kind, leases in (("pool", state.occupied), ("domain", state.held)):
-        if _union(leases.values()) != held:
-            found.append(f"occupancy by {kind} is not the {len(held)} unexpired leases")
-        for name, part in sorted(leases.items()):
-            sums = (sum(slots for slots, _ in part.values()), sum(tokens for _, tokens in part.values()))
-            if sums != (part.slots, part.tokens):
+    for kind, counted in (("pool", state.occupied), ("domain", state.held)):
+        parts: dict[str, list[TaskEntry]] = {name: [] for name in counted}
+        for entry in held:
+            parts.setdefault(entry.pool if kind == "pool" else entry.domain, []).append(entry)
+        for name, part in sorted(parts.items()):
+            there = counted.get(name, Occupancy())
+            sums = len(part), sum(entry.slots for entry in part), sum(entry.tokens for entry in part)
+            if sums != (there.leases, there.slots, there.tokens):
                 found.append(
-                    f"{kind} {name} counts {part.slots} slots and {part.tokens} tokens, leases hold {sums}"
+                    f"{kind} {name} counts {there.leases} leases, {there.slots} slots and {there.tokens} tokens, "
+                    f"it has {sums}"
                 )
     phases = Counter(entry.state for entry in entries)
     if {phase: count for phase, count in state.phases.items() if count} != phases:
@@ -91,16 +94,11 @@ def _indexes(state: State) -> list[str]:
         found.append(f"{state.members} samples are counted as under way, {members} are")
     if set(state.leases) != active:
         found.append(f"{len(state.leases)} leases are indexed, {len(active)} attempts are under way")
-    if state.active != train:
-        found.append(f"{len(state.active)} training groups are counted as running, {len(train)} are")
+    if state.training != train:
+        found.append(f"{state.training} training groups are counted as running, {train} are")
     expected = {child: entry.id for entry in entries for child in entry.children}
     if state.expected != expected:
         found.append(f"{len(state.expected)} sub-tasks are indexed, {len(expected)} are waited for")
     if waiting != ready:
         found.append(f"lanes hold {waiting} tasks, {ready} are ready")
     return found
-
-
-def _union(sets: Iterable[Iterable[str]]) -> set[str]:
-    joined: set[str] = set()
-    return joined.union(*sets)

@@ -23,27 +23,25 @@ def rank_of(entry: TaskEntry) -> Rank:
     return entry.deadline, entry.order - STARTED if entry.attempt else entry.order
 
 
-class Leases(dict[str, tuple[int, int]]):
-    """Leases that hold slots, with what each holds (slots, tokens). The sums change with the set and with nothing else."""
+class Occupancy:
+    """How many leases hold slots of a pool or for a domain, and what they hold together."""
 
-    __slots__ = ("slots", "tokens")
+    __slots__ = ("leases", "slots", "tokens")
 
     def __init__(self) -> None:
-        super().__init__()
-        self.slots = 0
-        self.tokens = 0
+        self.leases = self.slots = self.tokens = 0
 
-    def hold(self, lease: str, size: tuple[int, int]) -> None:
-        """Add a lease that is not among them."""
-        self[lease] = size
-        self.slots += size[0]
-        self.tokens += size[1]
+    def hold(self, entry: TaskEntry) -> None:
+        """Count an attempt that is not counted."""
+        self.leases += 1
+        self.slots += entry.slots
+        self.tokens += entry.tokens
 
-    def release(self, lease: str) -> None:
-        """Take one out."""
-        slots, tokens = self.pop(lease)
-        self.slots -= slots
-        self.tokens -= tokens
+    def release(self, entry: TaskEntry) -> None:
+        """Count it no more."""
+        self.leases -= 1
+        self.slots -= entry.slots
+        self.tokens -= entry.tokens
 
 
 class Lane:
@@ -79,20 +77,20 @@ class Lane:
         if len(self.heap) >= RUN:
             self._run()
 
-    def first(self, live: dict[str, TaskEntry]) -> TaskEntry | None:
+    def first(self) -> TaskEntry | None:
         """The task that goes next."""
         line, heap = self.line, self.heap
         found: TaskEntry | None = None
         while line:
             found = line[0]
-            if found.state == "ready" and not found.attempt and live.get(found.id) is found:
+            if found.state == "ready" and not found.attempt:
                 break
             line.popleft()
             self.kept -= 1
             found = None
         if not heap and not self.runs:
             return found
-        while heap and not _ready(heap[0][2], live):
+        while heap and heap[0][2].state != "ready":
             heapq.heappop(heap)
             self.kept -= 1
         best: Rank | None = None if found is None else (found.deadline, found.order)
@@ -101,18 +99,18 @@ class Lane:
             if best is None or (deadline, order) < best:
                 best, found = (deadline, order), entry
         if self.runs:
-            waits = self._next_of_runs(live)
+            waits = self._next_of_runs()
             if waits is not None:
                 deadline, order = self.runs[0][:2]
                 if best is None or (deadline, order) < best:
                     return waits
         return found
 
-    def compact(self, live: dict[str, TaskEntry]) -> None:
+    def compact(self) -> None:
         """Drop all that has moved on."""
-        kept = {entry.id: entry for *_, run in self.runs for entry in run if _ready(entry, live)}
-        kept |= {entry.id: entry for *_, entry in self.heap if _ready(entry, live)}
-        self.line = deque(entry for entry in self.line if _waits(entry, live) and entry.id not in kept)
+        kept = {entry.id: entry for *_, run in self.runs for entry in run if entry.state == "ready"}
+        kept |= {entry.id: entry for *_, entry in self.heap if entry.state == "ready"}
+        self.line = deque(entry for entry in self.line if _waits(entry) and entry.id not in kept)
         self.heap, self.runs = [(*rank_of(entry), entry) for entry in kept.values()], []
         self.kept = len(self.line) + len(self.heap)
         if len(self.heap) >= RUN:
@@ -128,17 +126,17 @@ class Lane:
         heapq.heappush(self.runs, (*self.heap[-1][:2], self.made, run))
         self.heap = []
 
-    def _next_of_runs(self, live: dict[str, TaskEntry]) -> TaskEntry | None:
+    def _next_of_runs(self) -> TaskEntry | None:
         """The first of the entries in runs that still waits; what has moved on before it is dropped."""
         runs = self.runs
         while runs:
             _, _, number, run = runs[0]
             entry = run[-1]
-            if entry.state == "ready" and live.get(entry.id) is entry:
+            if entry.state == "ready":
                 return entry
             run.pop()
             self.kept -= 1
-            while run and not _ready(run[-1], live):
+            while run and run[-1].state != "ready":
                 run.pop()
                 self.kept -= 1
             if run:
@@ -152,10 +150,6 @@ def _place(item: tuple[float, int, TaskEntry]) -> Rank:
     return item[:2]
 
 
-def _ready(entry: TaskEntry, live: dict[str, TaskEntry]) -> bool:
-    return entry.state == "ready" and live.get(entry.id) is entry
-
-
-def _waits(entry: TaskEntry, live: dict[str, TaskEntry]) -> bool:
+def _waits(entry: TaskEntry) -> bool:
     """Whether an entry of a line still waits there; after an attempt it waits in the heap."""
-    return not entry.attempt and _ready(entry, live)
+    return not entry.attempt and entry.state == "ready"

@@ -20,7 +20,7 @@ from services.scheduler.estimates import estimate
 from services.scheduler.policies import Policies
 from services.scheduler.powers import exp2
 from services.scheduler.records import Domain, Evidence, TaskEntry
-from services.scheduler.state import State
+from services.scheduler.state import State, under_way
 
 MEMORY = 8
 """Groups that the running averages of a domain remember; shorter than what the floor gives it in a run."""
@@ -225,7 +225,7 @@ def present(state: State, policies: Policies) -> list[str]:
         for domain, lane in lanes.items()
         if lane.ready
     }
-    found.update(state.live[task_id].domain for task_id in state.active)
+    found.update(entry.domain for entry in under_way(state) if entry.purpose == "train")
     return sorted(found & policies.domains.keys())
 
 

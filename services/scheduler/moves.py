@@ -33,7 +33,7 @@ def take(
     The end of a sub-task may be the end of the task that waits for it, and of the one above: all are in the effects.
     """
     phase = after(entry.state, happening)
-    if phase is None or state.live.get(entry.id) is not entry:
+    if phase is None:
         state.count(f"illegal_{happening}")
         return []
     if phase in TERMINAL:
@@ -109,7 +109,7 @@ def _end(
     score: float | None,
     children: tuple[str, ...],
 ) -> list[Effect]:
-    lift(state, entry)
+    lift(state, entry, phase)
     ended = Ended(
         id=entry.id,
         domain=entry.domain,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from services.scheduler.cohorts import NO_LIMIT, limits_of, spare, used
 from services.scheduler.policies import Policies
-from services.scheduler.records import TaskEntry, Worker
-from services.scheduler.state import State
+from services.scheduler.records import HELD, TaskEntry, Worker
+from services.scheduler.state import State, under_way
 
 
 def gives_credits(worker: Worker, policies: Policies, now: float) -> bool:
@@ -41,8 +41,7 @@ def there(state: State, policies: Policies, domains: Iterable[str], now: float) 
         for (pool, _), board in state.lanes.items()
         if any(domain in names and lane.ready for domain, lane in board.items())
     }
-    leases = (lease for name in names for lease in state.held.get(name, ()))
-    pools |= {state.live[state.leases[lease]].pool for lease in leases}
+    pools |= {entry.pool for entry in under_way(state) if entry.domain in names and entry.state in HELD}
     slots, unknown = 0, []
     for pool in sorted(pools):
         live = sum(

@@ -18,7 +18,7 @@ from schemas.states import UNDER_WAY
 from schemas.states import State as TaskPhase
 from schemas.tasks import Purpose
 from services.scheduler.boards import Board
-from services.scheduler.lanes import Lane, Leases
+from services.scheduler.lanes import Lane, Occupancy
 from services.scheduler.records import (
     HELD,
     WAIT_BUCKETS,
@@ -39,7 +39,6 @@ class State:
     """Records and the indexes over them."""
 
     __slots__ = (
-        "active",
         "batches",
         "changed",
         "claimed",
@@ -65,6 +64,7 @@ class State:
         "sums",
         "timers",
         "touched",
+        "training",
         "waiting",
         "workers",
     )
@@ -88,13 +88,15 @@ class State:
         self.pending_in: dict[str, int] = {}
         """Domain -> submissions of it that are held back."""
         self.leases: dict[str, str] = {}
-        self.occupied: defaultdict[str, Leases] = defaultdict(Leases)
-        """Pool -> leases that hold slots."""
-        self.held: defaultdict[str, Leases] = defaultdict(Leases)
-        """Domain -> leases that hold slots."""
+        """Lease -> task, of all attempts under way, the first that was given first."""
+        self.occupied: defaultdict[str, Occupancy] = defaultdict(Occupancy)
+        """Pool -> what leases hold of it."""
+        self.held: defaultdict[str, Occupancy] = defaultdict(Occupancy)
+        """Domain -> what its leases hold."""
         self.members = 0
         """Samples of all attempts under way: what verifiers have or will have to do."""
-        self.active: set[str] = set()
+        self.training = 0
+        """Training groups under way."""
         self.batches: dict[str, set[str]] = {}
         self.expected: dict[str, str] = {}
         """Sub-task -> the live task that waits for it."""
@@ -171,8 +173,8 @@ def place(state: State, entry: TaskEntry) -> None:
     _enter(state, entry)
 
 
-def lift(state: State, entry: TaskEntry) -> None:
-    """Take an entry out of all indexes; the caller places it again or ends it."""
+def lift(state: State, entry: TaskEntry, phase: TaskPhase) -> None:
+    """End an entry: take it out of all indexes. Its terminal state tells whoever still has it, as lanes may."""
     del state.live[entry.id]
     state.changed.add("task:" + entry.id)
     if entry.batch:
@@ -182,10 +184,11 @@ def lift(state: State, entry: TaskEntry) -> None:
             del state.batches[entry.batch]
     state.scheduled.pop(entry.id, None)
     _leave(state, entry)
+    entry.state = phase
 
 
 def shift(state: State, entry: TaskEntry, phase: TaskPhase, now: float, *, due_at: float = 0.0) -> None:
-    """Take a placed entry to another live state: `lift`, assignment and `place` in one, without leaving `live` between."""
+    """Take a placed entry to another live state."""
     _leave(state, entry)
     entry.state = phase
     entry.due_at = due_at
@@ -204,23 +207,21 @@ def _enter(state: State, entry: TaskEntry) -> None:
         lane = state.lane(entry)
         lane.add(entry)
         if lane.kept > 2 * lane.ready + 64:
-            lane.compact(state.live)
+            lane.compact()
         return
     set_timer(state, entry)
     if phase == "waiting":
         for child in entry.children:
             state.expected[child] = entry.id
     elif phase in UNDER_WAY:
-        lease = entry.lease_id
-        state.leases[lease] = entry.id
+        state.leases[entry.lease_id] = entry.id
         state.members += entry.group_size
         if entry.purpose == "train":
-            state.active.add(entry.id)
+            state.training += 1
         if phase in HELD:
             state.stirred[entry.domain] = None
-            size = entry.slots, entry.tokens
-            state.occupied[entry.pool].hold(lease, size)
-            state.held[entry.domain].hold(lease, size)
+            state.occupied[entry.pool].hold(entry)
+            state.held[entry.domain].hold(entry)
 
 
 def _leave(state: State, entry: TaskEntry) -> None:
@@ -233,19 +234,19 @@ def _leave(state: State, entry: TaskEntry) -> None:
         for child in entry.children:
             del state.expected[child]
     elif phase in UNDER_WAY:
-        lease = entry.lease_id
-        del state.leases[lease]
+        del state.leases[entry.lease_id]
         state.members -= entry.group_size
-        state.active.discard(entry.id)
+        if entry.purpose == "train":
+            state.training -= 1
         if phase in HELD:
             state.touched[entry.domain] = state.stirred[entry.domain] = None
-            state.occupied[entry.pool].release(lease)
-            state.held[entry.domain].release(lease)
+            state.occupied[entry.pool].release(entry)
+            state.held[entry.domain].release(entry)
 
 
-def head(state: State, lane: Lane) -> TaskEntry | None:
-    """First ready task of a lane."""
-    return lane.first(state.live)
+def under_way(state: State) -> Iterator[TaskEntry]:
+    """Tasks of which an attempt is under way, the first that was given a lease first."""
+    return (state.live[task_id] for task_id in state.leases.values())
 
 
 def set_timer(state: State, entry: TaskEntry) -> None:

@@ -110,7 +110,7 @@ def summary(state: State, policies: Policies, now: float) -> dict[str, Any]:
             "weight": policies.of(name).weight,
             "effective_weight": weight_of(state, policies, name),
             "paused": record is not None and record.paused,
-            "leases": len(state.held.get(name, ())),
+            "leases": state.held[name].leases if name in state.held else 0,
             "room": None if limit == float("inf") else int(limit),
             "estimate_s": estimate(record, policies.of(name).deadline),
             "kinds": {}

@@ -15,8 +15,8 @@ from services.scheduler.classes import due
 from services.scheduler.order import decayed, rank, weight_of
 from services.scheduler.policies import Policies
 from services.scheduler.quotas import Free, room, verifiable_by_all
-from services.scheduler.records import TaskEntry
-from services.scheduler.state import State, head
+from services.scheduler.records import HELD, TaskEntry
+from services.scheduler.state import State, under_way
 from services.scheduler.treasury import CHEAPEST_S, TRAIN
 
 VERIFY = "verify"
@@ -70,14 +70,13 @@ def told(state: State, policies: Policies, now: float) -> Told:
     tallies: dict[str, _Tally] = {}
     backlog: dict[str, dict[str, float]] = {"eval": {}, "train": {}}
     tasks = _ready(state, policies, frees, tallies, backlog)
-    for pool, leases in state.occupied.items():
-        for lease in leases:
-            entry = state.live[state.leases[lease]]
-            for name, units in _units(pool, entry, 0, frees[pool]):
+    for entry in under_way(state):
+        if entry.state in HELD:
+            for name, units in _units(entry.pool, entry, 0, frees[entry.pool]):
                 _hold(tallies, name, units, entry.purpose, more=entry.domain in backlog[entry.purpose])
     if state.members:
         tallies.setdefault(VERIFY, _Tally()).held += state.members
-    used = state.meta.accepted + len(state.active)
+    used = state.meta.accepted + state.training
     tasks = 0 if state.meta.final else tasks
     tickets = max(0, state.meta.credits.get(TRAIN, 0) - used)
     lines = {TRAIN: Line(held=used, want=used + tasks)}
@@ -103,7 +102,7 @@ def _ready(
             continue
         turn = 1 if purpose == "eval" else 0 if due(state, policies, pool, 1) else 2
         for domain, lane in board.items():
-            entry = head(state, lane) if lane.ready else None
+            entry = lane.first() if lane.ready else None
             if entry is None or entry.slots > frees[pool].largest:
                 continue
             able = int(min(lane.ready, room(state, policies, domain) // entry.slots))

@@ -13,7 +13,7 @@ from services.scheduler.fold import Batch, step
 from services.scheduler.policies import Policies
 from services.scheduler.records import HELD, TaskEntry
 from services.scheduler.snapshot import restore, snapshot
-from services.scheduler.state import State
+from services.scheduler.state import State, under_way
 from tests.chaos.recorded import Recorded
 from tests.chaos.suite import audit as auditing
 from tests.chaos.suite import slots
@@ -154,11 +154,10 @@ def without_end(state: State, _: list[Effect]) -> bool:
 
 
 def uncounted_lease(state: State, _: list[Effect]) -> bool:
-    leases = state.occupied.get("standard")
-    if not leases:
-        return False
-    leases.release(next(iter(leases)))
-    return True
+    held = [entry for entry in under_way(state) if entry.state in HELD and entry.pool == "standard"]
+    for entry in held[:1]:
+        state.occupied["standard"].release(entry)
+    return bool(held)
 
 
 def no_capacity(state: State, effects: list[Effect]) -> bool:

@@ -12,6 +12,7 @@ from schemas.journal import BatchFolded
 from schemas.states import UNDER_WAY
 from services.scheduler.cohorts import limits_of, members
 from services.scheduler.effects import Assign, Effect
+from services.scheduler.lanes import Occupancy
 from services.scheduler.policies import Policies
 from services.scheduler.records import HELD
 from services.scheduler.state import State
@@ -64,7 +65,8 @@ class Slots:
         for pool in sorted(held.keys() | capacity.keys()):
             leased = held.get(pool, set())
             self._found.check(4, "pools counted", int(bool(leased)))
-            if leased != set(state.occupied.get(pool, ())):
+            there = state.occupied.get(pool, Occupancy())
+            if (there.leases, there.slots) != (len(leased), slots[pool]) or not leased <= state.leases.keys():
                 self._found.find(4, f"{where}: pool {pool} counts other leases than its {len(leased)}")
             self._found.use.append(
                 (now, self._policies.shard, pool, slots[pool], capacity[pool], given[pool] > 0)

@@ -27,7 +27,7 @@ def fill(bench: Bench, domain: str, count: int, start: int = 0, **fields: Any) -
 
 
 def held(bench: Bench) -> dict[str, int]:
-    return {name: leases.slots for name, leases in sorted(bench.state.held.items()) if leases}
+    return {name: leases.slots for name, leases in sorted(bench.state.held.items()) if leases.slots}
 
 
 def finish(bench: Bench, domain: str, count: int) -> None:
