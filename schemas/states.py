@@ -50,7 +50,7 @@ Cause = Literal[
 """`killed`: the task ended its workers, out of memory mostly. From `unknown_domain` on: why a submission was rejected."""
 
 
-class TaskState(Event, frozen=True, kw_only=True):
+class TaskState(Event, frozen=True, kw_only=True, gc=False):
     """Where one task is."""
 
     task_id: str

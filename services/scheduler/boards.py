@@ -43,7 +43,8 @@ class Board(dict[str, Lane]):
         if key is None:
             self.places.pop(domain, None)
             return
-        if self.places.get(domain) == key:
+        before = self.places.get(domain)
+        if before == key:
             return
         self.places[domain] = key
         cohort = key[4]
@@ -56,6 +57,10 @@ class Board(dict[str, Lane]):
                 return
             if group[0] is not key or cohort in self.parked:
                 return
+        elif before is not None and not before[4] and self.tops and self.tops[0] is before:
+            # so it is after each lease
+            heapq.heapreplace(self.tops, key)
+            return
         heapq.heappush(self.tops, key)
         if len(self.tops) > 2 * len(self.places) + 64:
             self.tops = sorted(found for found in self.places.values() if not found[4])

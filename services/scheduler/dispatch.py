@@ -205,9 +205,7 @@ class _Serve:
             and not due(state, policies, entry.pool, self.borrows)
             and self.allowance("train") > 0
         )
-        entry.attempt = attempt = (
-            1 + entry.failures + entry.losses + entry.timeouts + entry.drains + entry.spared
-        )
+        entry.attempt = attempt = entry.attempt + 1
         if attempt == 1:
             state.admit(now - entry.eligible_at)
             entry.deadline = started_deadline(entry.eligible_at, entry.priority)

@@ -61,7 +61,7 @@ class Revoke(msgspec.Struct, frozen=True, kw_only=True):
     trace: str = ""
 
 
-class Publish(msgspec.Struct, frozen=True, kw_only=True):
+class Publish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tell observers where a task is."""
 
     event: TaskState

@@ -37,12 +37,13 @@ def started_deadline(eligible_at: float, priority: int) -> float:
 
 
 def decayed(share: Share | None, now: float, half_life_s: float) -> float:
-    """Service seconds of a share as of `now`: they halve every `half_life_s`."""
+    """Service seconds of a share as of `now`: they halve every `half_life_s`, to nine digits."""
     if share is None or share.usage == 0.0:
         return 0.0
-    if share.at == now:
+    if share.at >= now:
         return share.usage
-    return share.usage * exp2(-max(0.0, now - share.at) / half_life_s)
+    since, at = _growth(share.at, half_life_s), _growth(now, half_life_s)
+    return math.ldexp(share.usage * (since[1] / at[1]), since[0] - at[0])
 
 
 def weight_of(state: State, policies: Policies, domain: str) -> float:
@@ -58,7 +59,7 @@ def fair_key(state: State, policies: Policies, domain: str, purpose: str, now: f
     return decayed(share, now, policies.half_life_s) / weight_of(state, policies, domain)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def _growth(at: float, half_life_s: float) -> tuple[int, float]:
     """`2 ** (at / half_life_s)` as (whole exponent, factor in [1, 2)): it is far beyond any float."""
     halves = at / half_life_s

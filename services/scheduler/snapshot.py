@@ -12,7 +12,7 @@ from services.scheduler.keys import keep
 from services.scheduler.records import Claim, Domain, Ended, Meta, Pending, TaskEntry, Worker
 from services.scheduler.state import State, place
 
-FOLD_VERSION = 7
+FOLD_VERSION = 8
 """Raised when the fold or its records change meaning; a snapshot of another version is discarded and rebuilt from the log."""
 
 PORTION = 10_000

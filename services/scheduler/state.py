@@ -8,7 +8,6 @@ The state is mutated in place by the fold, which is deterministic: equal states 
 from __future__ import annotations
 
 import heapq
-import math
 import sys
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -128,8 +127,7 @@ class State:
     def admit(self, waited_s: float) -> None:
         """Count a task that got its first lease after `waited_s`, in its power of two of milliseconds."""
         waits = self.meta.waits
-        waited_ms = waited_s * 1000.0
-        bucket = math.frexp(waited_ms)[1] if waited_ms >= 1.0 else 0
+        bucket = int(waited_s * 1000.0).bit_length() if waited_s > 0.0 else 0
         if bucket >= WAIT_BUCKETS:
             bucket = WAIT_BUCKETS - 1
         if bucket >= len(waits):
