@@ -25,3 +25,19 @@ def verified(event: AttemptAssigned, index: int, verdict: Verdict | float) -> Tr
         content="c",
         verdict=verdict,
     )
+
+
+def verdict(name: str, attempt: int, lease: str, score: float) -> TrajectoryVerified:
+    return TrajectoryVerified(
+        trajectory_id=trajectory_id(name, attempt, 0),
+        task_id=name,
+        domain="a",
+        purpose="train",
+        attempt=attempt,
+        group_id="g",
+        group_size=1,
+        index=0,
+        lease_id=lease,
+        content="c",
+        verdict=scored([Part(name="p", weight=1.0, score=score)]),
+    )

@@ -16,8 +16,8 @@ from services.scheduler.policies import Policies, Policy
 from services.scheduler.records import HELD, TaskEntry
 from services.scheduler.snapshot import restore, snapshot
 from services.scheduler.state import State
-from tests.property.test_scheduler_order import verdict
 from tests.shards import Fleet
+from tests.verdicts import verdict
 
 LONG = Timeouts(lease_s=1e7, attempt_s=1e7)
 DOMAINS = ("a", "b", "c", "d")

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from typing import TYPE_CHECKING, Any
 
-from tests.integration.scheduler.test_service import Service, World, play, replayed, service, tasks
+from tests.integration.scheduler.process import Service, World, play, replayed, service, tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from schemas.states import TaskState
 from schemas.tasks import Task, TaskCancelled, TaskSubmitted
 from services.runtime.producer import Outgoing
 from services.runtime.reader import LogReader
-from tests.integration.scheduler import test_service as setting
+from tests.integration.scheduler import process as setting
 
 if TYPE_CHECKING:
     from pathlib import Path
