@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from schemas.assignments import AttemptAssigned
-from schemas.ids import trajectory_id
+from schemas.ids import lease_id, trajectory_id
 from schemas.rewards import TrajectoryVerified
-from schemas.verdicts import Part, Verdict, scored
+from schemas.verdicts import Part, Verdict, infra, scored
 
 
 def verified(event: AttemptAssigned, index: int, verdict: Verdict | float) -> TrajectoryVerified:
@@ -27,17 +29,29 @@ def verified(event: AttemptAssigned, index: int, verdict: Verdict | float) -> Tr
     )
 
 
-def verdict(name: str, attempt: int, lease: str, score: float) -> TrajectoryVerified:
+def judged(
+    task: str,
+    said: Verdict | float | None,
+    attempt: int = 1,
+    index: int = 0,
+    *,
+    lease: str | None = None,
+    fault: Literal["", "killed"] = "",
+) -> TrajectoryVerified:
+    """One sample of a task of domain `a`, by the lease of that attempt unless told otherwise; None is an infrastructure fault."""
+    if not isinstance(said, Verdict):
+        said = infra("no jail") if said is None else scored([Part(name="tests", weight=1.0, score=said)])
     return TrajectoryVerified(
-        trajectory_id=trajectory_id(name, attempt, 0),
-        task_id=name,
+        trajectory_id=trajectory_id(task, attempt, index),
+        task_id=task,
         domain="a",
         purpose="train",
         attempt=attempt,
         group_id="g",
-        group_size=1,
-        index=0,
-        lease_id=lease,
+        group_size=2,
+        index=index,
+        lease_id=lease_id(task, attempt) if lease is None else lease,
         content="c",
-        verdict=scored([Part(name="p", weight=1.0, score=score)]),
+        verdict=said,
+        fault=fault,
     )

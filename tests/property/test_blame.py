@@ -15,10 +15,7 @@ from hypothesis import strategies as st
 
 from schemas.cards import Retry, Timeouts
 from schemas.heartbeats import Released, WorkerHeartbeat
-from schemas.ids import trajectory_id
-from schemas.rewards import TrajectoryVerified
 from schemas.tasks import PolicyRef, Task, TaskSubmitted
-from schemas.verdicts import Part, infra, scored
 from services.sampler.intake import Intake, Start
 from services.scheduler.blame import fewer
 from services.scheduler.effects import Assign, Effect, Revoke
@@ -27,6 +24,7 @@ from services.scheduler.invariants import invariant
 from services.scheduler.policies import Policies, Policy
 from services.scheduler.snapshot import restore, snapshot
 from services.scheduler.state import State
+from tests.verdicts import judged
 
 LEASE_S, PERIOD_S = 30.0, 1.0
 RETRY = Retry(infra=3, kills=2, backoff_s=0.1, backoff_max_s=1.0)
@@ -145,21 +143,7 @@ class World:
         sampler.intake.end(lease)
         sampler.released.append(Released(lease_id=lease, reason="finished"))
         entry = self.state.live[task]
-        self.send(
-            TrajectoryVerified(
-                trajectory_id=trajectory_id(task, entry.attempt, 0),
-                task_id=task,
-                domain="a",
-                purpose="train",
-                attempt=entry.attempt,
-                group_id="g",
-                group_size=1,
-                index=0,
-                lease_id=lease,
-                content="c",
-                verdict=scored([Part(name="p", weight=1.0, score=1.0)]),
-            )
-        )
+        self.send(judged(task, 1.0, entry.attempt, lease=lease))
 
     def die(self, sampler: Sampler) -> None:
         self.deaths += 1
@@ -210,12 +194,7 @@ class World:
         if task is None:
             return
         entry = self.state.live[task]
-        self.send(
-            TrajectoryVerified(
-                trajectory_id="x", task_id=task, domain="a", purpose="train", attempt=entry.attempt,
-                group_id="g", group_size=1, index=0, lease_id=lease, content="", verdict=infra("abandoned"),
-            )
-        )  # fmt: skip
+        self.send(judged(task, None, entry.attempt, lease=lease))
 
     def run(self, tasks: int, most: int = 4000) -> None:
         for n in range(tasks):

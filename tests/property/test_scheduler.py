@@ -25,7 +25,7 @@ from schemas.tasks import (
     TaskCancelled,
     TaskSubmitted,
 )
-from schemas.verdicts import Part, StageResult, infra, scored
+from schemas.verdicts import StageResult
 from services.scheduler.cohorts import limits_of, used
 from services.scheduler.effects import Assign, Derive, Publish
 from services.scheduler.fold import Batch, Input, fold, step, tick
@@ -34,6 +34,7 @@ from services.scheduler.policies import Policies, Policy
 from services.scheduler.records import HELD
 from services.scheduler.snapshot import restore, snapshot
 from services.scheduler.state import State
+from tests.verdicts import judged
 
 TABLE = Policies(
     domains={
@@ -62,22 +63,6 @@ attempts = st.integers(1, 4)
 def submitted(name: str, domain: str, prompt: int, purpose: Any, key: str, batch: str) -> TaskSubmitted:
     task = Task(id=name, domain=domain, prompt=f"p{prompt}", purpose=purpose, batch=batch)
     return TaskSubmitted(task=task, idempotency_key=key)
-
-
-def verified(name: str, attempt: int, index: int, score: float | None) -> TrajectoryVerified:
-    return TrajectoryVerified(
-        trajectory_id=trajectory_id(name, attempt, index),
-        task_id=name,
-        domain="a",
-        purpose="train",
-        attempt=attempt,
-        group_id="g",
-        group_size=2,
-        index=index,
-        lease_id=lease_id(name, attempt),
-        content="c",
-        verdict=infra("x") if score is None else scored([Part(name="p", weight=1.0, score=score)]),
-    )
 
 
 def beat(
@@ -111,7 +96,7 @@ events = st.one_of(
         st.sampled_from(["", "", "k"]),
         st.sampled_from(["", "x"]),
     ),
-    st.builds(verified, task_ids, attempts, st.integers(-1, 2), st.sampled_from([None, 0.0, 0.5, 1.0])),
+    st.builds(judged, task_ids, st.sampled_from([None, 0.0, 0.5, 1.0]), attempts, st.integers(-1, 2)),
     st.builds(beat, st.sampled_from(["v", "w"]), st.integers(0, 3), leases, leases, drain=st.booleans()),
     st.builds(staged, task_ids, attempts, st.integers(0, 2), st.integers(0, 3), passed=st.booleans()),
     st.builds(
@@ -278,7 +263,7 @@ def _finish_one(state: State, table: Policies, now: float) -> None:
         (entry for entry in state.live.values() if entry.state in HELD), key=lambda entry: entry.order
     )
     if held:
-        fold(state, table, verified(held[0].id, held[0].attempt, 0, 1.0), now)
+        fold(state, table, judged(held[0].id, 1.0, held[0].attempt), now)
 
 
 def test_short_work_in_a_crowd_does_not_starve_the_long() -> None:
@@ -303,7 +288,7 @@ def test_short_work_in_a_crowd_does_not_starve_the_long() -> None:
         while busy and min(busy)[0] <= arrival:
             ended, name = min(busy)
             busy.remove((ended, name))
-            fold(state, table, verified(name, 1, 0, 1.0), ended)
+            fold(state, table, judged(name, 1.0), ended)
             _start(state, table, ended, busy, arrived, waits)
         now = arrival
         domain = "long" if rng.random() < 0.05 else "short"
@@ -347,7 +332,7 @@ def test_sub_tasks_end_the_ladder() -> None:
         for effect in tick(state, table, now):
             if not isinstance(effect, Assign):
                 continue
-            for child in fold(state, table, verified(effect.event.task.id, 1, 0, 0.0), now):
+            for child in fold(state, table, judged(effect.event.task.id, 0.0), now):
                 if isinstance(child, Derive):
                     fold(state, table, submission_of(child), now)
     assert state.live == {}

@@ -17,7 +17,7 @@ from services.scheduler.records import HELD, TaskEntry
 from services.scheduler.snapshot import restore, snapshot
 from services.scheduler.state import State
 from tests.shards import Fleet
-from tests.verdicts import verdict
+from tests.verdicts import judged
 
 LONG = Timeouts(lease_s=1e7, attempt_s=1e7)
 DOMAINS = ("a", "b", "c", "d")
@@ -82,11 +82,11 @@ class Both:
         held.sort(key=lambda entry: (entry.leased_at, entry.order))
         return [
             Input(
-                event=verdict(
+                event=judged(
                     entry.id,
-                    entry.attempt,
-                    entry.lease_id,
                     0.0 if failing and entry.order % 3 == 0 else 1.0,
+                    entry.attempt,
+                    lease=entry.lease_id,
                 ),
                 at=self.now,
             )

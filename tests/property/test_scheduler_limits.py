@@ -25,7 +25,7 @@ from services.scheduler.invariants import invariant
 from services.scheduler.policies import Policies, Policy
 from services.scheduler.snapshot import restore, snapshot
 from services.scheduler.state import State
-from tests.verdicts import verdict
+from tests.verdicts import judged
 
 TABLE = Policies(
     domains={
@@ -96,7 +96,7 @@ def resolved(state: State, event: Any) -> Any:
     entry = state.live.get(event[1])
     lease, attempt = ("gone", 1) if entry is None else (entry.lease_id, max(1, entry.attempt))
     if event[0] == "verdict":
-        return verdict(event[1], attempt, lease, event[2])
+        return judged(event[1], event[2], attempt, lease=lease)
     return WorkerHeartbeat(
         worker="z", service="sampler", released=(Released(lease_id=lease, reason="finished"),)
     )

@@ -20,7 +20,7 @@ from services.scheduler.fold import fold, tick
 from services.scheduler.policies import Policies, Policy
 from services.scheduler.records import HELD, TaskEntry
 from services.scheduler.state import State
-from tests.verdicts import verdict
+from tests.verdicts import judged
 
 LONG = Timeouts(lease_s=1e6, attempt_s=1e6)
 
@@ -149,7 +149,7 @@ def passed(
         if held:
             first = min(held, key=lambda entry: entry.order)
             score = 0.0 if first.id in failing and first.attempt < 3 else 1.0
-            fold(state, table, verdict(first.id, first.attempt, first.lease_id, score), now)
+            fold(state, table, judged(first.id, score, first.attempt, lease=first.lease_id), now)
 
     for number, (gap, domain, pool, estimate_s, fails, priority) in enumerate(arrivals):
         now += gap

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from schemas.cards import Deadline, Retry, Timeouts
 from schemas.heartbeats import WorkerHeartbeat
-from schemas.ids import trajectory_id
 from schemas.tasks import (
     Task,
     TaskSubmitted,
@@ -23,7 +22,7 @@ from services.scheduler.effects import Assign
 from services.scheduler.fold import fold, tick
 from services.scheduler.policies import Policies, Policy
 from services.scheduler.state import State
-from tests.verdicts import verdict
+from tests.verdicts import judged
 
 LONG = Timeouts(lease_s=1e6, attempt_s=1e6)
 
@@ -74,9 +73,7 @@ class Mill:
         fails = self.rng.random() < self.failing
         scores = [0.0, 0.0] if fails else [1.0, 0.5]  # a group that teaches, unless it fails
         for index in range(self.table.group_size):
-            event = verdict(task_id, attempt, lease, scores[index])
-            name = trajectory_id(task_id, attempt, index)
-            event = msgspec.structs.replace(event, index=index, trajectory_id=name)
+            event = judged(task_id, scores[index], attempt, index, lease=lease)
             fold(self.state, self.table, event, self.now)
 
 

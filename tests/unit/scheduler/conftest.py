@@ -10,15 +10,13 @@ import pytest
 from schemas.cards import Ladder, Retry
 from schemas.checkpoints import CheckpointPublished
 from schemas.heartbeats import Released, WorkerHeartbeat
-from schemas.ids import trajectory_id
-from schemas.rewards import TrajectoryVerified
 from schemas.tasks import PolicyRef, Task, TaskSubmitted
-from schemas.verdicts import Part, infra, scored
 from services.scheduler.effects import Assign, Derive, Effect, Publish
 from services.scheduler.fold import fold, tick
 from services.scheduler.invariants import invariant
 from services.scheduler.policies import Policies, Policy
 from services.scheduler.state import State
+from tests.verdicts import judged
 
 if TYPE_CHECKING:
     from schemas.assignments import AttemptAssigned
@@ -109,22 +107,7 @@ class Bench:
         entry = self.state.live.get(task)
         attempt = fields.pop("attempt", entry.attempt if entry else 1)
         lease = fields.pop("lease_id", entry.lease_id if entry else "gone")
-        verdict = infra("no jail") if score is None else scored([Part(name="tests", weight=1.0, score=score)])
-        return self.send(
-            TrajectoryVerified(
-                trajectory_id=trajectory_id(task, attempt, index),
-                task_id=task,
-                domain="a",
-                purpose="train",
-                attempt=attempt,
-                group_id="g",
-                group_size=2,
-                index=index,
-                lease_id=lease,
-                content="c",
-                verdict=verdict,
-            )
-        )
+        return self.send(judged(task, score, attempt, index, lease=lease))
 
     def verdicts(self, task: str, *scores: float | None) -> list[Effect]:
         return [effect for index, score in enumerate(scores) for effect in self.verdict(task, index, score)]

@@ -8,8 +8,6 @@ import msgspec
 import pytest
 
 from schemas.envelope import JSON, MSGPACK, DecodeError, decode, encode, open_envelope
-from schemas.ids import lease_id, trajectory_id
-from schemas.rewards import TrajectoryVerified
 from schemas.tasks import Task, TaskCancelled, TaskSubmitted
 from schemas.verdicts import Verdict
 from services.scheduler.effects import Publish
@@ -17,6 +15,7 @@ from services.scheduler.fold import fold
 from services.scheduler.intake import LARGEST_TASK, LONGEST_LABEL
 from services.scheduler.snapshot import snapshot
 from services.scheduler.withdraw import CLOSED
+from tests.verdicts import judged
 
 if TYPE_CHECKING:
     from tests.unit.scheduler.conftest import Bench
@@ -184,28 +183,12 @@ def test_cancelled_batches_are_remembered_boundedly(bench: Bench) -> None:
     assert bench.phase("t") == "cancelled"
 
 
-def verdict(task: str, score: float | None, outcome: Any = "scored") -> TrajectoryVerified:
-    return TrajectoryVerified(
-        trajectory_id=trajectory_id(task, 1, 0),
-        task_id=task,
-        domain="a",
-        purpose="train",
-        attempt=1,
-        group_id="g",
-        group_size=2,
-        index=0,
-        lease_id=lease_id(task, 1),
-        content="c",
-        verdict=Verdict(outcome=outcome, score=score, passed=True),
-    )
-
-
 @pytest.mark.parametrize("score", [NAN, INF, -INF, -1.0, 1.5, None])
 def test_a_score_that_is_none_is_no_reward(bench: Bench, score: float | None) -> None:
     bench.submit("t")
     bench.beat()
     bench.tick()
-    bench.send(verdict("t", score))
+    bench.send(judged("t", Verdict(outcome="scored", score=score, passed=True)))
     [result] = bench.state.live["t"].results
     assert (result.score, result.passed) == (None, False)
     assert bench.state.meta.counters["verdict_without_a_score"] == 1
@@ -216,7 +199,7 @@ def test_a_score_that_is_none_is_no_reward(bench: Bench, score: float | None) ->
 )
 def test_a_verdict_on_what_is_not_there_is_counted(bench: Bench, task: str, cause: str) -> None:
     bench.submit("over", domain="nowhere")
-    assert bench.send(verdict(task, 1.0)) == []
+    assert bench.send(judged(task, 1.0)) == []
     assert bench.state.meta.counters[cause] == 1
 
 
@@ -226,7 +209,7 @@ def test_a_verdict_from_an_expired_lease_changes_nothing(bench: Bench) -> None:
     bench.tick()
     bench.tick(31.0)
     before = bench.state.live["t"]
-    assert bench.send(verdict("t", 1.0)) == []
+    assert bench.send(judged("t", 1.0)) == []
     assert (before.state, before.results) == ("backoff", ())
     assert bench.state.meta.counters["verdict_of_other_attempt"] == 1
 

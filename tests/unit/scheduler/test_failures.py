@@ -8,12 +8,11 @@ import pytest
 
 from schemas.cards import Retry, Timeouts
 from schemas.heartbeats import Released
-from schemas.ids import trajectory_id
-from schemas.rewards import TrajectoryVerified
 from schemas.tasks import TaskCancelled
 from schemas.verdicts import infra
 from services.scheduler.effects import Publish, Revoke
 from services.scheduler.policies import Policy
+from tests.verdicts import judged
 
 if TYPE_CHECKING:
     from tests.unit.scheduler.conftest import Bench
@@ -132,22 +131,8 @@ def kill(bench: Bench, how: str) -> None:
             bench.beat(ended="memory")
         case _:
             for index in (0, 1):
-                bench.send(
-                    TrajectoryVerified(
-                        trajectory_id=trajectory_id("t", bench.assigned[-1].attempt, index),
-                        task_id="t",
-                        domain="a",
-                        purpose="train",
-                        attempt=bench.assigned[-1].attempt,
-                        group_id="g",
-                        group_size=2,
-                        index=index,
-                        lease_id=lease,
-                        content="c",
-                        verdict=infra("the record was delivered 3 times and no worker survived it"),
-                        fault="killed",
-                    )
-                )
+                said = infra("the record was delivered 3 times and no worker survived it")
+                bench.send(judged("t", said, bench.assigned[-1].attempt, index, fault="killed"))
 
 
 @pytest.mark.parametrize("how", ["sampler", "supervisor", "verifier"])

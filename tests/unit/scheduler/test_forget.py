@@ -12,9 +12,7 @@ import pytest
 from schemas.cards import Ladder, Retry
 from schemas.grants import KeyAsk, KeysAsked
 from schemas.heartbeats import WorkerHeartbeat
-from schemas.rewards import TrajectoryVerified
 from schemas.tasks import Task, TaskCancelled, TaskSubmitted
-from schemas.verdicts import Part, scored
 from services.scheduler import forget
 from services.scheduler.effects import Assign, Derive, Effect, Publish
 from services.scheduler.fold import Batch, FoldError, Input, fold, step
@@ -23,6 +21,7 @@ from services.scheduler.keys import home_of
 from services.scheduler.policies import Policies, Policy
 from services.scheduler.snapshot import encode_fields, restore, snapshot, state_digest
 from services.scheduler.state import State
+from tests.verdicts import judged
 
 if TYPE_CHECKING:
     from schemas.base import Event
@@ -70,28 +69,12 @@ class Log:
 
     def verdict(self, task: str, score: float) -> list[Effect]:
         entry = self.state.live[task]
-        return self.take(verdict_of(task, score, entry.attempt, entry.lease_id))
+        return self.take(judged(task, score, entry.attempt, lease=entry.lease_id))
 
     def run(self, name: str, score: float = 1.0, **fields: Any) -> list[Effect]:
         self.take(beat(), seconds=0.0)
         effects = self.submit(name, **fields)
         return effects + self.verdict(name, score)
-
-
-def verdict_of(task: str, score: float, attempt: int = 1, lease: str = "gone") -> TrajectoryVerified:
-    return TrajectoryVerified(
-        trajectory_id="x",
-        task_id=task,
-        domain="a",
-        purpose="train",
-        attempt=attempt,
-        group_id="g",
-        group_size=1,
-        index=0,
-        lease_id=lease,
-        content="c",
-        verdict=scored([Part(name="tests", weight=1.0, score=score)]),
-    )
 
 
 def beat(worker: str = "w", slots: int = 8) -> WorkerHeartbeat:
@@ -185,7 +168,7 @@ def test_what_comes_late_for_a_forgotten_task_changes_nothing_and_is_counted() -
         log.run(f"u{n}")
     assert "t" not in log.state.ended
     before = state_digest(log.state)
-    assert log.take(verdict_of("t", 1.0), TaskCancelled(task_id="t"), seconds=0.0) == []
+    assert log.take(judged("t", 1.0), TaskCancelled(task_id="t"), seconds=0.0) == []
     assert log.state.meta.counters == {"verdict_of_unknown_task": 1, "cancel_of_unknown_task": 1}
     assert before != state_digest(log.state), "only the counters and the position"
     assert len(log.state.ended) == CAP
@@ -338,7 +321,7 @@ def test_the_trace_of_a_submission_goes_to_its_lease_its_sub_tasks_and_all_its_s
 def test_a_record_that_the_fold_cannot_take_is_named_with_its_place_and_what_to_do() -> None:
     log = working()
     log.state.meta.counters = None  # type: ignore[assignment]
-    late = Input(event=verdict_of("gone", 1.0), topic="rewards", partition=3, offset=17)
+    late = Input(event=judged("gone", 1.0), topic="rewards", partition=3, offset=17)
     with pytest.raises(FoldError) as caught:
         step(log.state, log.policies, Batch(seq=9, now=log.now, epoch=2, inputs=(late,)))
     line = str(caught.value)

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.heartbeats import Released, WorkerHeartbeat
 from schemas.ids import lease_id, trajectory_id
-from schemas.rewards import StageVerified, TrajectoryVerified
+from schemas.rewards import StageVerified
 from schemas.states import TERMINAL, State
 from schemas.tasks import (
     DomainPaused,
@@ -19,7 +19,7 @@ from schemas.tasks import (
     TaskCancelled,
     TaskSubmitted,
 )
-from schemas.verdicts import Part, StageResult, infra, scored
+from schemas.verdicts import StageResult
 from services.scheduler.effects import Publish
 from services.scheduler.fold import fold, tick
 from services.scheduler.invariants import invariant
@@ -29,6 +29,7 @@ from services.scheduler.policies import Policies, Policy
 from services.scheduler.snapshot import snapshot
 from services.scheduler.state import State as Fold
 from tests.unit.scheduler.conftest import Bench
+from tests.verdicts import judged
 
 if TYPE_CHECKING:
     from schemas.base import Event
@@ -130,22 +131,7 @@ def events(bench: Bench) -> list[Event]:
         lease = lease_id("t", number)
         for index in (0, 7):
             name = trajectory_id("t", number, index)
-            found.extend(
-                TrajectoryVerified(
-                    trajectory_id=name,
-                    task_id="t",
-                    domain="a",
-                    purpose="train",
-                    attempt=number,
-                    group_id="g",
-                    group_size=2,
-                    index=index,
-                    lease_id=lease,
-                    content="c",
-                    verdict=verdict,
-                )
-                for verdict in (infra("x"), scored([Part(name="p", weight=1.0, score=1.0)]))
-            )
+            found += [judged("t", said, number, index) for said in (None, 1.0)]
             result = StageResult(name="s", weight=1.0, score=1.0, passed=True)
             found.append(
                 StageVerified(trajectory_id=name, task_id="t", attempt=number, stage=0, result=result)
